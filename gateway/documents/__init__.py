@@ -1,4 +1,4 @@
-"""Documents of all kinds: what they say, and the files that clients upload.
+"""Documents of all kinds: their texts, and the files that clients upload.
 
 Offers readings; `files/`, with a face of its own, offers uploads. Read first: `document.py` (what a reading is) and
 `process.py` (the confined process that readers run in). Never runs a reader on hostile bytes in the server's own

@@ -19,38 +19,38 @@ MAGIC_BYTES = 8
 
 
 class _BoundedArchive(io.RawIOBase):
-    """What an archive unpacks to, up to so many bytes."""
+    """The unpacked bytes of an archive, up to a bound."""
 
     def __init__(self, inner: IO[bytes], most: int) -> None:
         super().__init__()
         self._inner, self._most = inner, most
 
     def read(self, size: int = -1) -> bytes:
-        """Raises UnreadableDocument: it would be beyond the bound."""
+        """Reads unpacked bytes. Raises UnreadableDocument: they would exceed the bound."""
         left = self._most - self._inner.tell()
         if not 0 <= size <= MAX_MEMBER_BYTES or left <= 0:
             raise UnreadableDocument("it unpacks to far more than it is")
         return self._inner.read(min(size, left))
 
     def seek(self, position: int, whence: int = 0) -> int:
-        """Raises UnreadableDocument: that is beyond the bound."""
+        """Moves to a position. Raises UnreadableDocument: the position is beyond the bound."""
         if whence or not 0 <= position <= self._most:
             raise UnreadableDocument("it unpacks to far more than it is")
         return self._inner.seek(position)
 
     def tell(self) -> int:
-        """Bytes unpacked so far."""
+        """Returns the position in the unpacked bytes."""
         return self._inner.tell()
 
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
-    """The archive's listing and the texts of its files, in the order of their paths; or the one file that is packed.
+    """Reads the archive's listing and the texts of its files, sorted by path; or the single packed file.
     Raises UnreadableDocument: it is no such archive, or unpacks to too much."""
     return reading_of(read_nested, raw, options)
 
 
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
-    """The same with what is left of the bounds. Raises UnreadableDocument: see `read`."""
+    """Reads an archive inside another file, within the bounds that are left. Raises UnreadableDocument: see `read`."""
     most, source = nesting.budget.unpacked, io.BytesIO(raw)
     unpacked = _BoundedArchive(_opened(source), most)
     with reading("TAR archive", tarfile.TarError):
@@ -72,7 +72,7 @@ def _opened(source: io.BytesIO) -> IO[bytes]:
 
 
 def _single(raw: bytes, nesting: NestedPlace) -> str:
-    """The one file that is packed, as a member without a name of its own."""
+    """Reads the single packed file, as a member without a name of its own."""
     most = min(MAX_MEMBER_BYTES, nesting.budget.unpacked)
     with _opened(io.BytesIO(raw)) as file:
         content = file.read(most + 1)

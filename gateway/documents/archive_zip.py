@@ -1,4 +1,4 @@
-"""ZIP archives, read as folders: what they hold, then each file's text (guarantee §14.9)."""
+"""ZIP archives, read as folders: a listing, then each file's text (guarantee §14.9)."""
 
 import io
 import stat
@@ -14,18 +14,18 @@ from gateway.documents.sandbox_worker import tell_progress
 MAX_ZIP_ENTRIES = 200_000
 DIRECTORY_ENTRY = b"PK\x01\x02"
 BOMB_BYTES, BOMB_RATIO = 16 * 2**20, 300
-"""A member is a bomb if it says to unpack to so many bytes at least, and to so many times its size."""
+"""A member is a bomb if its declared size exceeds so many bytes, and so many times its packed size."""
 ZIP_ENCRYPTED_FLAG = 1
 
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
-    """The archive's listing and the texts of its files, in the order of their paths.
+    """Reads the archive's listing and the texts of its files, sorted by path.
     Raises UnreadableDocument: it is no ZIP, or holds too many files."""
     return reading_of(read_nested, raw, options)
 
 
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
-    """The same with what is left of the bounds. Raises UnreadableDocument: see `read`."""
+    """Reads a ZIP inside another file, within the bounds that are left. Raises UnreadableDocument: see `read`."""
     if raw.count(DIRECTORY_ENTRY) > MAX_ZIP_ENTRIES:
         raise UnreadableDocument(f"it holds more than {MAX_ZIP_ENTRIES:,} files")
     with reading("ZIP archive"), zipfile.ZipFile(io.BytesIO(raw)) as archive:

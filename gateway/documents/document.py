@@ -1,4 +1,4 @@
-"""A document before and after it is read, and the reading: `DOCUMENT_KINDS` says which module reads what."""
+"""A document before and after it is read, and the reading: `DOCUMENT_KINDS` names the reader of each kind."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,7 +12,8 @@ from gateway.core.types.places import TextPlaces
 
 
 class LeftOut(str):
-    """A note of a part of the document that was not read; the client has it in `document_incomplete` (guarantee §2)."""
+    """A note on a part of the document that was not read; the client gets it in `document_incomplete` (guarantee
+    §2)."""
 
     __slots__ = ()
 
@@ -22,18 +23,18 @@ class UnreadableDocument(Exception):
 
 
 MAX_RATIO = 200
-"""What a file may unpack to, for each of its bytes: office files and texts take about 30."""
+"""Bytes that a file may unpack to, for each of its own: office files and texts take about 30."""
 MIN_UNPACKED = 32 * 2**20
-"""What the smallest may unpack to."""
+"""Bytes that even the smallest file may unpack to."""
 INLINE_DOCUMENT_BYTES = 2**18
-"""A longer document is read apart, whatever it is; plain text needs no reading."""
+"""A longer document is read in a process of its own, whatever its kind; plain text needs no reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How documents are read. `ocr`: pictures of text are recognized where the program for it is installed. `seconds`:
-    what the whole document may take. `careful`: only readers in pure Python, since another one crashed. `cut`: numbers
-    of pages; the reading's text is a PDF of these alone, in base64."""
+    """How documents are read. `ocr`: images of text are recognized where the program for it is installed. `seconds`:
+    the time that the whole document may take. `careful`: only readers in pure Python, since another one crashed. `cut`:
+    page numbers; the reading's text is then a PDF of only these pages, in base64."""
 
     ocr: bool = False
     ocr_languages: str = "eng"
@@ -43,13 +44,13 @@ class ReadOptions:
 
 
 def unpackable(size: int, most: int) -> int:
-    """Bytes to which a file of `size` bytes may unpack, at most `most`: a small one that is honest needs no more."""
+    """Returns how many bytes a file of `size` bytes may unpack to, at most `most`: small honest files need no more."""
     return min(most, max(MIN_UNPACKED, MAX_RATIO * size))
 
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """A page of a PDF. `width`, `height`: points. `has_picture`: an image or drawing fills more than a trifle of it."""
+    """A page of a PDF. `width`, `height`: points. `has_picture`: an image or drawing fills a notable part of it."""
 
     width: float
     height: float
@@ -58,11 +59,11 @@ class PageFacts:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read of a document.
+    """The result of reading a document.
 
     Attributes:
         text: with its places marked by lines of their own (`core.types.places`).
-        notes: what the model and the client should know, as sentences: "Pages 3, 7-9 hold no text."; those of parts
+        notes: what the model and the client should know, as sentences: "Pages 3, 7-9 hold no text."; those on parts
             that were not read are `LeftOut`.
         empty: numbers of pages without text.
         pages: of a PDF.
@@ -75,7 +76,7 @@ class Reading:
 
     @property
     def told(self) -> str:
-        """The text with its notes as lines behind it, so that whoever keeps the text keeps them."""
+        """The text followed by its notes as lines, so that whoever stores the text stores them too."""
         starts = (places.LEFT_OUT_START if isinstance(note, LeftOut) else places.NOTE_START for note in self.notes)
         lines = (
             f"\n{start}{' '.join(note.split())}{places.NOTE_END}"
@@ -93,7 +94,7 @@ class Reading:
         }
 
     def of_pages(self, numbers: Sequence[int]) -> "Reading":
-        """What was read of the pages with these numbers, from 1."""
+        """Returns the part of the reading that covers the pages with these numbers, from 1."""
         places = TextPlaces(self.text)
         spans = [span for number in numbers for span in places.find(f"page {number}")]
         text = "".join(self.text[start:end] for start, end in spans)
@@ -102,7 +103,7 @@ class Reading:
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> "Reading":
-        """Raises KeyError, TypeError, ValueError: that is none."""
+        """Builds a reading from `as_json`. Raises KeyError, TypeError, ValueError: the object is no reading."""
         pages = tuple(PageFacts(float(w), float(h), bool(picture)) for w, h, picture in found["pages"])
         notes = tuple(LeftOut(note) if is_left_out else str(note) for note, is_left_out in found["notes"])
         return cls(str(found["text"]), notes, tuple(map(int, found["empty"])), pages)
@@ -110,7 +111,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class DocumentOwner:
-    """Whose document it is, in whose turn it is read. `keeps`: what it says may outlive the request, in the cache."""
+    """The tenant whose document is read, in whose turn. `keeps`: its text may be cached beyond the request."""
 
     tenant: str
     keeps: bool
@@ -118,7 +119,7 @@ class DocumentOwner:
 
 @dataclass(frozen=True, slots=True)
 class DocumentFile:
-    """A document's bytes, the kind of document that they claim to be (a key of `DOCUMENT_KINDS`), and its name."""
+    """A document's bytes, the claimed kind of document (a key of `DOCUMENT_KINDS`), and its name."""
 
     raw: bytes
     kind: str
@@ -126,17 +127,17 @@ class DocumentFile:
 
     @property
     def digest(self) -> str:
-        """The same for the same bytes read in the same way."""
+        """A digest of the bytes and the kind by which they are read."""
         return document_digest(self.kind, hashlib.sha256(self.raw).hexdigest())
 
     @property
     def is_slow(self) -> bool:
-        """Whether it is read in a process apart, and its text kept."""
+        """Whether the document is read in a process of its own, and its text cached."""
         return DOCUMENT_KINDS[self.kind].apart or (self.kind != "text" and len(self.raw) > INLINE_DOCUMENT_BYTES)
 
 
 def read(file: DocumentFile, options: ReadOptions = ReadOptions()) -> Reading:
-    """What the document says. Raises UnreadableDocument: the bytes are no document of that kind."""
+    """Reads the document by its kind. Raises UnreadableDocument: the bytes are no document of that kind."""
     reader = import_module(f"gateway.documents.{DOCUMENT_KINDS[file.kind].reader}")
     reading: Reading = reader.read(file.raw, options)
     return reading

@@ -19,14 +19,14 @@ from gateway.documents.packages import (
 )
 from gateway.documents.pptx import chart_lines, shape_texts
 
-# What DOCX files keep beside their text: the headings that styles stand for, and the numbers of lists.
+# What DOCX files store apart from their text: the heading levels of styles, and the numbers of lists.
 
 HEADING_STYLE = re.compile(
     r"(?:heading|überschrift|berschrift|titre|título|titolo|kop|rubrik)\s*([1-6])\Z", re.IGNORECASE
 )
 DOCX_TITLE_STYLES = frozenset({"title", "titel"})
 MAX_PARENTS = 10
-"""Styles that a style may be based on, one on another."""
+"""Limit of a chain of styles that are based on each other."""
 ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"))
 SMALL_ROMAN = ((9, "ix"), (5, "v"), (4, "iv"), (1, "i"))
 MAX_DOCX_LEVELS = 9
@@ -39,7 +39,7 @@ class ParagraphStyles:
         self._styles = {attribute(style, "styleId"): style for style in children(root, "style")}
 
     def heading(self, style: str) -> str:
-        """Markdown's signs of a heading, if the style is one."""
+        """Returns Markdown's prefix of a heading, if the style is one; else ""."""
         for name in (style, *(attribute(each, "val") for each in self._found(style, "name"))):
             level = HEADING_STYLE.match(name)
             if level or name.lower() in DOCX_TITLE_STYLES:
@@ -47,11 +47,11 @@ class ParagraphStyles:
         return ""
 
     def numbering(self, style: str) -> ElementTree.Element | None:
-        """The list that its paragraphs are part of."""
+        """Returns the `numPr` of the list that the style's paragraphs belong to."""
         return next(iter(self._found(style, "pPr", "numPr")), None)
 
     def _found(self, style: str, *path: str) -> list[ElementTree.Element]:
-        """What the style and those that it is based on have there."""
+        """Returns the elements at that path of the style and of those that it is based on."""
         found = []
         for _ in range(MAX_PARENTS):
             node = self._styles.get(style)
@@ -78,7 +78,7 @@ class ListNumbering:
         self._counts: dict[str, list[int]] = {}
 
     def label(self, properties: ElementTree.Element | None) -> str:
-        """What stands before a paragraph with this `numPr`: `2.1 `, `- `, or nothing."""
+        """Returns the label before a paragraph with this `numPr`: `2.1 `, `- `, or nothing."""
         if properties is None:
             return ""
         number, depth = _value(properties, "numId"), _value(properties, "ilvl") or "0"
@@ -131,15 +131,15 @@ def style_of(paragraph: ElementTree.Element) -> str:
 DOCX_MAIN = "word/document.xml"
 DOCX_WHITESPACE = {"tab": "\t", "cr": "\n", "noBreakHyphen": "-"}
 DOCX_LEFT_OUT = frozenset({"del", "moveFrom", "Fallback", "instrText", "delText", "pPr", "rPr", "tblPr", "sectPr"})
-"""What is no text of the document as it stands: tracked deletions, a second form of the same, properties."""
+"""Elements that are no text of the current version: tracked deletions, second forms of the same, properties."""
 DRAWN = {"chart": "id", "relIds": "dm"}
-"""What refers to a chart, or to the words of a diagram, and by which attribute."""
+"""Elements that refer to a chart, or to a diagram's text, with the attribute that names it."""
 DOCX_NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes", "commentReference": "comments"}
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """Paragraphs, headings marked as in Markdown, a table's rows with their cells between tabs. Footnotes and comments
-    stand after their paragraph. Pages are marked where the file tells its page breaks.
+    """Reads paragraphs, headings marked as in Markdown, table rows with tabs between cells. Footnotes and comments
+    follow their paragraph. Pages are marked where the file has page breaks.
     Raises UnreadableDocument: it is no DOCX, needs a password, or would be too large."""
     with reading("DOCX"):
         package = ZipPackage(raw)
@@ -170,7 +170,7 @@ class _DocxDocument:
         return "\n\n".join([*headers, text, *footers])
 
     def blocks(self, body: ElementTree.Element) -> Iterator[str]:
-        """Paragraphs and tables in their order, also inside of other elements."""
+        """Yields paragraphs and tables in order, also from inside other elements."""
         for node in below(body, ("p", "tbl"), DOCX_LEFT_OUT):
             if local(node.tag) == "p":
                 yield from self._paragraph(node)
@@ -203,7 +203,7 @@ class _DocxDocument:
         return " ".join(re.sub(r"[ \t\n\r]+", " ", " ".join(texts)).split(" ")).strip(" ")
 
     def _said(self, paragraph: ElementTree.Element) -> tuple[str, list[ElementTree.Element]]:
-        """A paragraph's own text, and what stands in it apart: boxes, notes, charts, diagrams."""
+        """Returns a paragraph's own text, and the separate elements in it: boxes, notes, charts, diagrams."""
         out: list[str] = []
         others = []
         for node in below(paragraph, self._told, DOCX_LEFT_OUT):
@@ -221,7 +221,7 @@ class _DocxDocument:
         return "".join(out), others
 
     def _other(self, reference: ElementTree.Element) -> str:
-        """A footnote, comment, chart or diagram that a paragraph refers to."""
+        """Renders a footnote, comment, chart or diagram that a paragraph refers to."""
         name = local(reference.tag)
         if name in DRAWN:
             relation = self._related.get(attribute(reference, DRAWN[name]))
@@ -242,7 +242,7 @@ class _DocxDocument:
         return f"({what}{'' if kind == 'comments' else f' {shown}'}: {said})"
 
     def _marginal(self, kind: str) -> list[str]:
-        """The texts of all headers or footers, each once."""
+        """Returns the texts of all headers or footers, each once."""
         found: dict[str, None] = {}
         for each in self._related.values():
             if self._is(each, kind):
@@ -259,7 +259,7 @@ class _DocxDocument:
 
 
 def _paragraphs(root: ElementTree.Element) -> Iterator[ElementTree.Element]:
-    """Those below, also in boxes, each once."""
+    """Yields the paragraphs below, also those in boxes, each once."""
     waiting = [root]
     while waiting:
         node = waiting.pop()

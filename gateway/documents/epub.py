@@ -15,14 +15,14 @@ from gateway.documents.plain import decoded
 CONTAINER = "META-INF/container.xml"
 ENCRYPTION = "META-INF/encryption.xml"
 DOCTYPE = re.compile(rb"<!DOCTYPE[^<>\[\]]{0,1000}+>")
-"""One that only names a type, as older books have; one with entities is refused."""
+"""A document type that is only named, as in older books; one with entities is refused."""
 HEAD_TAG = re.compile(r"<head\b")
 PAGES = frozenset({"application/xhtml+xml", "text/html", "application/x-dtbook+xml", "image/svg+xml"})
 EPUB_METADATA = {"title": "Title", "creator": "By", "date": "Date", "publisher": "Publisher"}
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """The book's title and author, and its chapters below their markers, headings marked as in Markdown.
+    """Reads the book's title and author, and its chapters below their markers, headings marked as in Markdown.
     Raises UnreadableDocument: it is no EPUB, its chapters are encrypted, or it would be too large."""
     with reading("EPUB"):
         package = ZipPackage(raw)
@@ -40,7 +40,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
 
 
 def _chapters(book: ElementTree.Element, folder: str) -> list[str]:
-    """Their names in the package, each once."""
+    """Returns the chapters' names in the package, each once."""
     items = {
         item.get("id", ""): posixpath.normpath(posixpath.join(folder, unquote(item.get("href", "").partition("#")[0])))
         for manifest in children(book, "manifest")
@@ -52,7 +52,7 @@ def _chapters(book: ElementTree.Element, folder: str) -> list[str]:
 
 
 def _body(page: str) -> str:
-    """Without its head, whose title is often the name of the file."""
+    """Returns the page without its head, whose title is often the name of the file."""
     head = HEAD_TAG.search(page)
     end = page.find("</head>", head.end()) if head else -1
     return page[end:] if end >= 0 else page

@@ -1,8 +1,8 @@
-"""Reads the documents of requests: the `file` parts of messages, and what is attached. Texts that take long to read are
-kept in the cache, by tenant and content.
+"""Reads the documents of requests: the `file` parts of messages, and attachments. Texts that take long to read are
+cached, by tenant and content.
 
-Which documents requests hold: in `file` parts, data URLs, stored files, and texts that are HTML (guarantee §2). Each
-attachment becomes a text, once; the conversation keeps the text.
+Requests hold documents in `file` parts, data URLs, stored files, and texts that are HTML (guarantee §2). Each
+attachment becomes a text, once; the conversation stores the text.
 """
 
 import asyncio
@@ -33,26 +33,26 @@ from gateway.documents.sniff import OTHER_ZIP, is_picture, may_be_known, sniffed
 
 PICTURE = "image"
 NOT_TEXT = ("image/", "audio/", "video/")
-"""Media types that outweigh the ending of a name: a picture called `chart.csv` is no text."""
+"""Media types that outrank the ending of a name: a picture called `chart.csv` is no text."""
 MERE_TEXT = ("text", "xml", "subtitles")
 IN_CHARSETS = (*MERE_TEXT, "html")
-"""Kinds that come in whichever encoding, which their sender may tell."""
+"""Kinds in any encoding, which their sender may name."""
 DATA_URL = re.compile(r"\s*data:([\w.+-]+/[\w.+-]+)?((?:;[\w-]+=[^;,\s]{0,100})*)(;base64)?,(?<!data:,)", re.IGNORECASE)
 CHARSET = re.compile(r";\s*charset=\"?([\w.:-]+)", re.IGNORECASE)
 HTML_HEAD = 4096
-"""Characters at the beginning of a text that tell whether it is HTML."""
+"""Characters at the beginning of a text that decide whether it is HTML."""
 HTML_START = re.compile(
     r"\ufeff?(?:\s|<!--(?:(?!-->).)*-->|<\?xml[^<>]*>)*+<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
 )
 TAG_START = re.compile(r"\s*<[A-Za-z!]")
 FILE_CONTROL_CHAR = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-"""What short data of programs has that looks like UTF-16."""
+"""Characters of short binary data that looks like UTF-16."""
 FILE_HEAD_CHARS = 1400
-"""Of encoded data, in which its start stands; a PDF may have something before it. Whole groups of four."""
+"""Characters of encoded data that hold its start; a PDF may have something before it. Whole groups of four."""
 
 
 def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> DocumentFile | None:
-    """The document in a `file` part's inline data; None if the part is to be forwarded as it is.
+    """Decodes the document in a `file` part's inline data; None if the part is to be forwarded unchanged.
     Raises UnreadableDocument: the data is not base64."""
     data = file.get("file_data")
     if not isinstance(data, str):
@@ -80,7 +80,7 @@ def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> DocumentFile | Non
 
 
 def sent_document(data: str, name: str) -> DocumentFile:
-    """A file that a client sent as base64, or as a data URL.
+    """Decodes a file that a client sent as base64, or as a data URL.
     Raises UnreadableDocument: it is not base64, or no kind of document that has a text."""
     header, comma, encoded = data.partition(",")
     is_url = bool(comma) and header.lower().startswith("data:")
@@ -98,9 +98,9 @@ def sent_document(data: str, name: str) -> DocumentFile:
 
 
 def stored_document(name: str, media_type: str, content: bytes, *, pictures: bool = False) -> DocumentFile:
-    """A stored file as a document.
+    """Returns a stored file as a document.
     `pictures`: those of text are documents, too, as they are where a file is attached.
-    Raises UnreadableDocument: neither its name nor its content says that it is text."""
+    Raises UnreadableDocument: neither its name nor its content shows that it is text."""
     kind = _by_content(_kind(name, media_type), content)
     if kind is None and pictures and is_picture(content):
         kind = PICTURE
@@ -110,14 +110,14 @@ def stored_document(name: str, media_type: str, content: bytes, *, pictures: boo
 
 
 def may_be_document(name: str, media_type: str, head: bytes) -> bool:
-    """Whether `stored_document` may find one, as far as the beginning of its content tells."""
+    """Returns whether `stored_document` may find a document, as far as the beginning of its content shows."""
     return _kind(name, media_type) is not None or may_be_known(head) or _reads_as_text(head, media_type)
 
 
 def encoded_document(content: str, media_type: str = "", name: str = "") -> DocumentFile | None:
-    """The document that a text holds if it is a data URL or HTML; None for any other text.
-    `media_type`: what its client says that it is, or `html`; `name`: its title. They count for parts of HTML, and the
-    name for a data URL that tells no media type.
+    """Decodes the document that a text holds if it is a data URL or HTML; None for any other text.
+    `media_type`: what the client names as its type, or `html`; `name`: its title. They count for parts of HTML, and the
+    name for a data URL without a media type.
     Raises UnreadableDocument: the data URL cannot be decoded, or is of a kind that has no text."""
     url = DATA_URL.match(content)
     if url is not None:
@@ -144,13 +144,13 @@ def _of_data_url(url: re.Match[str], data: str, name: str) -> DocumentFile:
 
 
 def _named(name: str, raw: bytes) -> str:
-    """The kind of data without a media type: what its name says, unless its bytes do not; else text (RFC 2397)."""
+    """Returns the kind of data without a media type: by its name, unless its bytes contradict; else text (RFC 2397)."""
     kind = _kind(name, "") or "text"
     return kind if DOCUMENT_KINDS[kind].starts in raw[:HTML_HEAD] else "text"
 
 
 def _in_utf8(kind: str | None, raw: bytes, parameters: str) -> bytes:
-    """A text in UTF-8, if a media type's parameters tell its charset; it counts if the bytes are valid in it."""
+    """Converts a text to UTF-8, if the parameters of its media type name a charset in which the bytes are valid."""
     charset = CHARSET.search(parameters)
     text = text_of(raw, charset[1]) if charset is not None and kind in IN_CHARSETS else None
     return raw if text is None else text.encode("utf-8", "replace")
@@ -165,7 +165,7 @@ def _kind(name: str, media_type: str) -> str | None:
 
 
 def _by_content(kind: str | None, raw: bytes) -> str | None:
-    """The kind that the bytes tell where name and media type say nothing, or only what it is packed in."""
+    """Returns the kind by the bytes, where name and media type name none, or only the container."""
     return sniffed(raw) or kind if kind is None or kind == OTHER_ZIP else kind
 
 
@@ -177,7 +177,7 @@ def _is_worth_a_look(encoded: str) -> bool:
 
 
 def _reads_as_text(content: bytes, media_type: str) -> bool:
-    """Whether content of which nothing else is known is text: in any encoding, but of a picture (SVG) in UTF-8."""
+    """Returns whether content of unknown kind is text: in any encoding, but of a picture (SVG) in UTF-8."""
     if media_type.startswith(NOT_TEXT):
         return decodes(content, "utf-8")
     text = text_of(content)
@@ -185,7 +185,7 @@ def _reads_as_text(content: bytes, media_type: str) -> bool:
 
 
 def _is_text(media_type: str, encoded: str, start: bytes) -> bool:
-    """Whether data that its sender calls text is that, whatever its name says."""
+    """Returns whether data that its sender calls text is text, whatever its name suggests."""
     if not media_type.strip().lower().startswith("text/"):
         return False
     try:
@@ -195,30 +195,30 @@ def _is_text(media_type: str, encoded: str, start: bytes) -> bool:
 
 
 Known = dict[tuple[str, str], Reading]
-"""What a request has read, by the way and by the document's digest."""
+"""What a request has read, by the method of reading and the document's digest."""
 HOLDERS = ("user", *tool_steps.RESULT_ROLES)
 """Roles whose messages may hold documents."""
 READING_VERSION = 4
-"""Raised whenever readings of older versions are of no use: the cache may hold some."""
+"""Increased when readings of older versions, which the cache may hold, become useless."""
 DEFAULTS = setting_sections.DocumentSettings()
 DELETED_DOCUMENT = "(This document was deleted.)"
-"""The text of a file that is not there any more."""
+"""The text of a file that no longer exists."""
 INLINE_FILE_CHARS = 100_000
 INLINE_FILES = 100
 """More than this is read in a thread, since it takes milliseconds for which other requests would wait."""
 BEFORE_OCR = 0.2
-"""Of the work on a PDF of which pictures of text may have to be recognized."""
+"""Share of the work on a PDF before its pictures of text are recognized."""
 
 
 class ArrivedMessages(NamedTuple):
-    """Which messages came with a request: those from index `first` on. `sent` are all of it as it came."""
+    """The messages that came with a request: those from index `first` on. `sent` are all of them, unchanged."""
 
     first: int
     sent: Sequence[dict[str, Any]]
 
 
 class FileReader:
-    """Texts of documents by (message, part). `hits` and `misses` count the texts that were looked for in the cache."""
+    """Texts of documents by (message, part). `hits` and `misses` count the look-ups of texts in the cache."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class FileReader:
         settings: setting_sections.DocumentSettings = DEFAULTS,
         store: ports.FileStore | None = None,
     ) -> None:
-        """`store`: where files are kept here, if they are."""
+        """`store`: the gateway's own file store, if there is one."""
         options = ReadOptions(settings.ocr == "auto", settings.ocr_languages, settings.seconds)
         self.documents = DocumentReader(settings.seconds, options, settings.memory_bytes)
         self.store = store
@@ -247,14 +247,14 @@ class FileReader:
         natively: Container[FilePlace] = (),
         known: Known | None = None,
     ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
-        """The texts of all documents that are not to be forwarded as they are, and the digests of contents of which the
-        cache keeps something.
+        """Reads all documents that are not forwarded unchanged; returns their texts, and the digests of contents that
+        the cache holds something of.
         `arrived`: what came with this request, so that an error can name the part; `keep`: whether texts may outlive
-        the request (`store`); `natively`: PDFs that are forwarded as they are, although others are read; `known`: what
-        this request has read already, and will have.
-        Raises InvalidRequest: a part of this request is no readable document; names it. Of a stored one the text says
+        the request (`store`); `natively`: PDFs that are forwarded unchanged, although others are read; `known`: what
+        this request has read already, which is added to.
+        Raises InvalidRequest: a part of this request is no readable document; names it. Of a stored part the text says
         so instead: its client did not send it now, and the conversation must go on; NotFound: a part of this request
-        names a file that is not there, where files are kept here; names it."""
+        names a file that does not exist, where files are stored here; names it."""
         parts = dict(_file_parts(messages))
         if not parts:
             return {}, ()
@@ -291,8 +291,8 @@ class FileReader:
         return texts, tuple(kept)
 
     async def pdf(self, data: dict[str, Any], owner: DocumentOwner, known: Known) -> tuple[Reading | None, str]:
-        """The pages of a `file` part's PDF that a model reads itself, and the digest under which the cache keeps it;
-        None if it cannot be read: then the provider will say so."""
+        """Reads the pages of a `file` part's PDF that a model reads itself; returns them with the digest under which
+        the cache holds them; None if the PDF cannot be read: then the provider will report that."""
         try:
             size = len(str(data.get("file_data") or ""))
             document = await offload_if(size > INLINE_FILE_CHARS, lambda: inline_file(data, decode_pdf=True))
@@ -301,8 +301,8 @@ class FileReader:
             return None, ""
 
     async def own_pdf(self, file_id: str, caller: RequestCaller, *, keep: bool) -> tuple[dict[str, Any] | None, str]:
-        """A PDF that is kept here, as a `file` part holds one, and its digest; None if the file is anything else, or is
-        not there any more. It has the name that it was uploaded with, whatever a part calls it: it stays equal.
+        """Returns a PDF that is stored here in the form of a `file` part, and its digest; None if the file is anything
+        else, or is gone. It has the name of its upload, whatever a part calls it, so that the part stays equal.
         Raises StorageUnavailable: it cannot be read now."""
         if self.store is None or not self.store.keeps(caller):
             return None, ""
@@ -321,14 +321,14 @@ class FileReader:
         )
 
     async def _told(self, document: DocumentFile, owner: DocumentOwner, known: Known | None) -> tuple[str, str]:
-        """What the document says, with the notes on it; and its digest."""
+        """Returns the document's text with its notes, and the document's digest."""
         reading, digest = await self.best(document, owner, known)
         return reading.told, digest
 
     async def best(
         self, document: DocumentFile, owner: DocumentOwner, known: Known | None = None, progress: Progress | None = None
     ) -> tuple[Reading, str]:
-        """What the document says, its pictures of text too, and its digest.
+        """Reads the document, its pictures of text too, and returns the reading with the document's digest.
         Raises UnreadableDocument, Overloaded: see `DocumentReader.read`."""
         may_recognize = self.documents.options.ocr and document.kind == "pdf"
         first = _part_of(progress, 0.0, BEFORE_OCR) if may_recognize else progress
@@ -339,7 +339,7 @@ class FileReader:
         return reading, digest
 
     def _own(self, parts: dict[FilePlace, dict[str, Any]], caller: RequestCaller) -> list[tuple[FilePlace, str]]:
-        """The parts that name files which are kept here: no upstream knows their ids."""
+        """Returns the parts that name files stored here: no upstream knows their ids."""
         if self.store is None or not self.store.keeps(caller):
             return []
         named = ((place, file) for place, file in parts.items() if not isinstance(file.get("file_data"), str))
@@ -348,14 +348,14 @@ class FileReader:
     async def _own_text(
         self, file_id: str, caller: RequestCaller, *, keep: bool, known: Known | None
     ) -> tuple[str, str]:
-        """The text of a file that is kept here, from the cache if it is there, and the digest of the document. Messages
-        keep the id alone: what was read of a file goes with the file (`cache_group` of its id, and of its digest)."""
+        """Returns the text of a file that is stored here, cached if possible, and the document's digest. Messages store
+        only the id: what was read of a file is deleted with it (`cache_group` of its id, and of its digest)."""
         named = _reading_key(file_id, caller.tenant)
         digest = await self._cache.get(named) if keep else None
         if self.store is None:
             raise errors.NotFound("There is no such file for this key.")
         if digest is not None and (text := await self._kept_text(digest.decode(), caller.tenant)) is not None:
-            await self.store.check(file_id, caller)  # another process may have deleted it, or its time is over
+            await self.store.check(file_id, caller)  # another process may have deleted it, or it has expired
             return text, digest.decode()
         file = await self.store.fetch(file_id, caller)
         document = await asyncio.to_thread(stored_document, file.name, file.media_type, file.content)
@@ -371,7 +371,7 @@ class FileReader:
         known: Known | None = None,
         progress: Progress | None = None,
     ) -> tuple[str, str]:
-        """The text of a file that is kept here, and the digest of the document. Both are kept where questions look.
+        """Reads a file that is stored here, caches its text and digest where requests look them up, and returns both.
         Raises UnreadableDocument, Overloaded: see `DocumentReader.read`."""
         owner = DocumentOwner(tenant, keeps=True)
         reading, digest = await self.best(document, owner, known, progress)
@@ -380,7 +380,7 @@ class FileReader:
         return reading.told, digest
 
     async def _kept_text(self, digest: str, tenant: str) -> str | None:
-        """The text that the cache keeps of a document; None if it does not keep all of it."""
+        """Returns the cached text of a document; None if the cache does not hold all of it."""
         found = _reading_of(await self._cache.get(self._key(digest, tenant, ocr=False)))
         if found is not None and found.empty and self.documents.options.ocr:
             found = _reading_of(await self._cache.get(self._key(digest, tenant, ocr=True)))
@@ -396,7 +396,7 @@ class FileReader:
         ocr: bool = False,
         progress: Progress | None = None,
     ) -> tuple[Reading, str]:
-        """What the document says, from the cache if it is there, and its digest."""
+        """Returns the reading of the document, from the cache if it is there, and the document's digest."""
         digest = await offload_if(len(document.raw) >= INLINE_FILE_CHARS, lambda: document.digest)
         way = self._way(ocr=ocr)
         found = known.get((way, digest)) if known is not None else None
@@ -413,7 +413,7 @@ class FileReader:
     async def _kept_reading(
         self, document: DocumentFile, digest: str, tenant: str, options: ReadOptions, progress: Progress | None
     ) -> Reading:
-        """From the cache, or read and put there: once, however many ask for it at once."""
+        """Returns the reading from the cache, or reads and caches it: once, however many ask for it at once."""
         key = self._key(digest, tenant, ocr=options.ocr)
         async with self._alone.setdefault(key, asyncio.Lock()):
             found = _reading_of(await self._cache.get(key))
@@ -433,17 +433,17 @@ class FileReader:
 
 
 def _reading_key(file_id: str, tenant: str) -> str:
-    """Under which the cache keeps the digest of the document that a file kept here is."""
+    """Returns the cache key of the digest of the document in a file stored here."""
     return f"file:{tenant}:{file_id}"
 
 
 def _part_of(progress: Progress | None, start: float, share: float) -> Progress | None:
-    """Is told of a part of the work."""
+    """Returns a callback for the progress of a part of the work."""
     return (lambda done: progress(start + share * done)) if progress is not None else None
 
 
 def _reading_of(raw: bytes | None) -> Reading | None:
-    """What the cache keeps; None also if that is damaged."""
+    """Parses a cached reading; None also if it is damaged."""
     try:
         return Reading.from_json(jsons.loads(raw)) if raw is not None else None
     except (ValueError, KeyError, TypeError):
@@ -451,19 +451,19 @@ def _reading_of(raw: bytes | None) -> Reading | None:
 
 
 def has_files(messages: Sequence[ConversationMessage]) -> bool:
-    """Whether any user message or tool result has a `file` part."""
+    """Returns whether any user message or tool result has a `file` part."""
     return next(_file_parts(messages), None) is not None
 
 
 def has_named_pictures(messages: Sequence[ConversationMessage]) -> bool:
-    """Whether any message names a picture by the id of a file."""
+    """Returns whether any message names a picture by the id of a file."""
     contents = (message.body.get("content") for message in messages)
     lists = (content for content in contents if type(content) is list)
     return any(isinstance(part, dict) and items.named_picture(part) is not None for parts in lists for part in parts)
 
 
 def _file_parts(messages: Sequence[ConversationMessage]) -> Iterator[tuple[FilePlace, dict[str, Any]]]:
-    """What the `file` parts of user messages and tool results hold."""
+    """Yields the contents of the `file` parts of user messages and tool results."""
     for index, message in enumerate(messages):
         content = message.body.get("content") if message.role in HOLDERS else None
         if type(content) is list:
@@ -473,7 +473,7 @@ def _file_parts(messages: Sequence[ConversationMessage]) -> Iterator[tuple[FileP
 
 
 def place_of(part: dict[str, Any], sent: Sequence[dict[str, Any]], field: str) -> str:
-    """The path of a part's field in the messages that a client sent; `messages` alone where none has it as it is."""
+    """Returns the path of a part's field in the messages that a client sent; `messages` where none holds the part."""
     for is_it in (is_, eq):
         for index in reversed(range(len(sent))):
             content = sent[index].get("content")
@@ -511,8 +511,8 @@ INLINE_CHARS = 100_000
 
 
 class HeldDocument(NamedTuple):
-    """The document that an attachment holds or names, None where its content is a text as it is. `fields`: what the
-    attachment says of it; `keeps`: what is read of it may outlive the request."""
+    """The document that an attachment holds or names, None where its content is plain text already. `fields`: changes
+    to the attachment; `keeps`: its reading may outlive the request."""
 
     document: DocumentFile | None
     fields: dict[str, Any]
@@ -521,14 +521,14 @@ class HeldDocument(NamedTuple):
 
 class AttachmentReader:
     """Puts texts into the attachments of requests.
-    `files`: where those are that an attachment names; `reader`: reads them as those of messages are read."""
+    `files`: the store of the files that attachments name; `reader`: reads these as it reads those of messages."""
 
     def __init__(self, files: ports.FileStore, reader: FileReader) -> None:
         self._files = files
         self._reader = reader
 
     async def with_contents(self, request: ChatRequest) -> ChatRequest:
-        """The request with a text as the content of each attachment.
+        """Returns the request with a text as the content of each attachment.
         Raises NotFound: no such file for this client; names its field; InvalidRequest: an attachment is no readable
         document, or has no text; names its field."""
         found = []
@@ -555,7 +555,7 @@ class AttachmentReader:
         return attachment.model_copy(update={"content": text, **held.fields})
 
     async def _held(self, attachment: RequestAttachment, request: ChatRequest) -> HeldDocument:
-        """The document of an attachment; the bytes that were sent are not kept."""
+        """Returns the document of an attachment; the bytes that were sent are not stored."""
         title = attachment.title or attachment.filename
         if (data := attachment.file_data) is not None:
             document = await offload_if(
@@ -573,7 +573,7 @@ class AttachmentReader:
         return HeldDocument(document, fields, keeps=file.own and request.store)
 
     async def _text(self, document: DocumentFile, owner: DocumentOwner) -> str:
-        """What a document says, with the notes on it; from the cache if it may be there.
+        """Returns the text of a document with its notes; from the cache if it may be there.
         Raises UnreadableDocument: also where it has no text."""
         if owner.keeps:
             reading, _ = await self._reader.best(document, owner)
@@ -588,7 +588,7 @@ class AttachmentReader:
 
 
 def _field_of(attachment: RequestAttachment) -> str:
-    """The field that says what is attached."""
+    """Returns the field that holds or names what is attached."""
     if attachment.file_data is not None:
         return "file_data"
     if attachment.content is not None:

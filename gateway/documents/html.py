@@ -9,7 +9,7 @@ from gateway.documents.plain import decoded
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """The text of a page."""
+    """Reads the visible text of a page."""
     return Reading(places.plain_lines(html_text(decoded(raw))))
 
 
@@ -22,9 +22,9 @@ SPACE = re.compile(r"\s+")
 
 
 def html_text(text: str) -> str:
-    """Visible text, with a line break after each block and `#` before headings.
+    """Extracts the visible text, with a line break after each block and `#` before headings.
 
-    It takes one pass whatever the markup: the standard library's parser takes quadratic time for millions of tags that
+    Takes one pass whatever the markup: the standard library's parser takes quadratic time for millions of tags that
     never end.
     """
     out: list[str] = []
@@ -64,7 +64,7 @@ def _opened(name: str) -> str:
 
 
 def _after_odd(text: str, at: int) -> int:
-    """Position after a comment or a declaration (to the end if it is never closed), or after a mere `<`."""
+    """Returns the position after a comment or a declaration (the end if it is never closed), or after a mere `<`."""
     if text.startswith("<!--", at):
         end, mark = text.find("-->", at + 4), 3
     elif text.startswith(("<!", "<?"), at):

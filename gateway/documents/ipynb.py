@@ -1,4 +1,4 @@
-"""Jupyter notebooks: cells with what they printed (guarantee §14.11)."""
+"""Jupyter notebooks: cells with their outputs (guarantee §14.11)."""
 
 import json
 import re
@@ -17,7 +17,7 @@ IPYNB_PICTURE = "(A picture.)"
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """Each cell with its number, programs fenced, and its outputs as text; pictures are only named.
+    """Reads each cell with its number, code fenced, and its outputs as text; pictures are only mentioned.
     Raises UnreadableDocument: it is no notebook."""
     with reading("notebook"):
         notebook = json.loads(decoded(raw))

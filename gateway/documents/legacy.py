@@ -1,4 +1,4 @@
-"""Files of Microsoft's older programs, and protected ones: not read, but told what to do; wrongly named ones are."""
+"""Files of Microsoft's older programs, and protected ones: refused with a hint; wrongly named ones are read."""
 
 from gateway.documents import document
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
@@ -9,7 +9,7 @@ SAVE_AS = {"doc": "DOCX", "ppt": "PPTX", "xls": "XLSX"}
 
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
-    """The text of a file that is named `.doc` or `.ppt` and is of another kind that is read, such as RTF.
+    """Reads a file that is named `.doc` or `.ppt` but is of another readable kind, such as RTF.
     Raises UnreadableDocument: it is what its name says, or needs a password."""
     kind = sniffed(raw)
     if kind == "protected":

@@ -1,4 +1,4 @@
-"""Mails: who wrote what to whom, the body, and each attachment read by its own kind (guarantee §14.9)."""
+"""Mails: headers, body, and each attachment read by its own kind (guarantee §14.9)."""
 
 import email
 from collections.abc import Iterator, Sequence
@@ -15,14 +15,14 @@ from gateway.documents.plain import decoded, text_of
 
 SHOWN = ("From", "To", "Cc", "Date", "Subject")
 MAX_HEADER = 4000
-"""Characters of one header that are read: what parses them takes quadratic time."""
+"""Characters of one header that are read: its parser takes quadratic time."""
 MAX_MAIL_PARTS = 10_000
 MAX_NAMED_ATTACHMENTS = 50
-"""Attachments whose names stand among the headers."""
+"""Attachments that are named below the headers."""
 
 
 class _HeaderPolicy(Compat32):
-    """Cuts long headers before anything parses them."""
+    """Cuts long headers before they are parsed."""
 
     def header_source_parse(self, sourcelines: Sequence[str]) -> tuple[str, str]:
         name, _, value = sourcelines[0].partition(":")
@@ -36,12 +36,12 @@ class _HeaderPolicy(Compat32):
 
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
-    """Headers, body and attachments. Raises UnreadableDocument: it is no mail."""
+    """Reads headers, body and attachments. Raises UnreadableDocument: it is no mail."""
     return reading_of(read_nested, raw, options)
 
 
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
-    """The same with what is left of the bounds. Raises UnreadableDocument: see `read`."""
+    """Reads a mail inside another file, within the bounds that are left. Raises UnreadableDocument: see `read`."""
     try:
         message = email.message_from_bytes(raw, policy=_HeaderPolicy())
     except (MessageError, ValueError, RecursionError) as error:
@@ -52,8 +52,8 @@ def read_nested(raw: bytes, nesting: NestedPlace) -> str:
 
 
 def assembled(headers: list[tuple[str, str]], body: str, names: list[str], attachments: list[str]) -> str:
-    """A mail's text: headers, the names of its attachments, body, attachments with their marks, with empty lines
-    between."""
+    """Joins a mail's text: headers, the names of its attachments, body, attachments with their markers, with empty
+    lines between."""
     named = ", ".join(names[:MAX_NAMED_ATTACHMENTS]) + (", …" if len(names) > MAX_NAMED_ATTACHMENTS else "")
     told = [*headers, ("Attachments", named)]
     head = "\n".join(f"{name}: {' '.join(value.split())}" for name, value in told if value.strip())
@@ -75,7 +75,7 @@ def _mail(message: Message, nesting: NestedPlace) -> str:
 
 
 def header_text(value: object) -> str:
-    """A header as people see it, in one line."""
+    """Decodes a header to one readable line."""
     text = str(value)[:MAX_HEADER]
     try:
         text = str(make_header(decode_header(text)))
@@ -85,7 +85,7 @@ def header_text(value: object) -> str:
 
 
 def _leaves(message: Message) -> Iterator[tuple[Message, bool]]:
-    """The parts that hold something, and whether each is the body or an attachment.
+    """Yields the parts that hold content, and whether each is the body or an attachment.
 
     Of several forms of the same text, plain text counts, else HTML.
     """

@@ -1,4 +1,4 @@
-"""Outlook's mails (MSG), by python-oxmsg (guarantee §14.9)."""
+"""Outlook's mails (MSG), read by python-oxmsg (guarantee §14.9)."""
 
 import io
 from typing import Any
@@ -15,12 +15,12 @@ MAX_ATTACHMENTS = 10_000
 
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
-    """Headers, body and attachments, as of other mails. Raises UnreadableDocument: it is no mail of Outlook's."""
+    """Reads headers, body and attachments, as of other mails. Raises UnreadableDocument: it is no mail of Outlook's."""
     return reading_of(read_nested, raw, options)
 
 
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
-    """The same with what is left of the bounds. Raises UnreadableDocument: see `read`."""
+    """Reads a mail inside another file, within the bounds that are left. Raises UnreadableDocument: see `read`."""
     with reading("mail of Outlook's", AssertionError):
         message = Message.load(io.BytesIO(raw))
         headers, body = _headers(message), _body(message)

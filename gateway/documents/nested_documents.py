@@ -1,4 +1,4 @@
-"""Reads files inside of files: members of archives and attachments of mails, each as what it is, within one set of
+"""Reads files inside of files: members of archives and attachments of mails, each by its own kind, within one set of
 bounds (guarantee §14.9)."""
 
 import re
@@ -34,7 +34,7 @@ TOOLS_FOLDERS = frozenset(FOLDERS.split())
 
 
 def kind_of(name: str, raw: bytes, media_type: str = "") -> str | None:
-    """The kind of a file inside of another, by its name, its bytes and its media type; None if it has no text."""
+    """Returns the kind of a file inside another, by its name, its bytes and its media type; None if it has no text."""
     lower = name.lower().replace("\\", "/").rpartition("/")[2]
     media = media_type.split(";")[0].strip().lower()
     ending = lower.rpartition(".")[2] if "." in lower else ""
@@ -53,7 +53,7 @@ def _by_bytes(raw: bytes) -> str | None:
 
 
 def why_not(path: str) -> str | None:
-    """Why a member of an archive is left out by its path alone."""
+    """Returns why a member of an archive is left out by its path alone; None: it is not."""
     if UNSAFE.search(path):
         return "with paths that lead out of the archive"
     folders = path.lower().replace("\\", "/").split("/")[:-1]
@@ -65,7 +65,7 @@ def why_not(path: str) -> str | None:
 
 
 def listing(names: list[tuple[str, int]], most: int = 1000) -> str:
-    """Says how much an archive holds, and paths and sizes, one to a line, of at most so many files."""
+    """Renders the size of an archive, and paths and sizes, one per line, of at most so many files."""
     size = sum(size for _, size in names)
     head = f"Archive of {len(names):,} {'file' if len(names) == 1 else 'files'}, {size:,} bytes unpacked:"
     lines = [f"{' '.join(name.split())[:300]} ({size:,} bytes)" for name, size in names[:most]]
@@ -74,17 +74,17 @@ def listing(names: list[tuple[str, int]], most: int = 1000) -> str:
 
 
 MAX_NEST_UNPACKED = 512 * 2**20
-"""Bytes of all files inside of one."""
+"""Bytes of all files inside one, unpacked."""
 MAX_NESTED_DEPTH = 3
-"""Archives and mails in one another."""
+"""Levels of archives and mails inside each other."""
 NAMED_IN_NOTE = 5
-"""Files of which a note tells the names, for each reason."""
+"""Files that a note names, for each reason."""
 NAME_IN_NOTE = 80
 
 
 @dataclass(slots=True)
 class NestBudget:
-    """What reading all that one file holds may still take: bytes unpacked, files, bytes of text."""
+    """What reading all files inside one may still take: bytes unpacked, files, bytes of text."""
 
     unpacked: int = MAX_NEST_UNPACKED
     members: int = 50_000
@@ -95,7 +95,7 @@ class NestBudget:
 
 
 class NestedPlace:
-    """Where in the nest a file stands, and what is left of the bounds for all of them."""
+    """The position of a file inside others, and the bounds that are left for all of them."""
 
     def __init__(self, options: ReadOptions, budget: NestBudget | None = None, path: str = "", depth: int = 0) -> None:
         self.options = options
@@ -104,14 +104,14 @@ class NestedPlace:
         self._depth = depth
 
     def leave_out(self, why: str, name: str) -> None:
-        """Keeps for the note that a file was not read."""
+        """Records, for the note, that a file was not read."""
         self.budget.counts[why] += 1
         names = self.budget.left_out.setdefault(why, [])
         if len(names) < NAMED_IN_NOTE:
             names.append(" ".join(f"{self._path}{name}".split())[-NAME_IN_NOTE:])
 
     def notes(self) -> tuple[str, ...]:
-        """What was left out and why, as sentences, and what the readers of members noted."""
+        """Returns what was left out and why, as sentences, and the notes of the members' readers."""
         reasons = []
         for why, count in self.budget.counts.most_common():
             names = ", ".join(self.budget.left_out[why])
@@ -121,7 +121,7 @@ class NestedPlace:
         return (*((LeftOut(first),) if total else ()), *self.budget.notes)
 
     def can_take(self, name: str) -> bool:
-        """Whether the bounds allow one more file; it counts as one."""
+        """Returns whether the bounds allow one more file, and counts it if so; else records that it was left out."""
         if self.budget.members <= 0:
             self.leave_out("beyond the most files that are read", name)
         elif self.budget.text <= 0:
@@ -134,7 +134,7 @@ class NestedPlace:
         return False
 
     def member(self, name: str, raw: bytes, media_type: str = "") -> str:
-        """A file's marker and its text; "" if it has none that can be read, which the notes tell."""
+        """Returns a file's marker and its text; "" if it has no readable text, which the notes report."""
         try:
             with tell_nothing():
                 text = self._text(name, raw, media_type)
@@ -176,7 +176,7 @@ class NestedPlace:
 
 
 def reading_of(read_nested: Callable[[bytes, NestedPlace], str], raw: bytes, options: ReadOptions) -> Reading:
-    """What a file that holds others says, with all bounds still to take. Raises UnreadableDocument: see the reader."""
+    """Reads a file that holds others, with full bounds. Raises UnreadableDocument: see the reader."""
     nesting = NestedPlace(options, NestBudget(unpacked=unpackable(len(raw), MAX_NEST_UNPACKED)))
     text = read_nested(raw, nesting)
     return Reading(text, nesting.notes())

@@ -1,7 +1,7 @@
 """Text of scanned pages, by `tesseract` where it is installed (guarantee §14.3).
 
-It runs in the process that reads, within its limits: one thread, some seconds for a page, and some for all. What is not
-done by then is told.
+Runs in the process that reads, within its limits: one thread, some seconds for a page, and some for all. A note lists
+the pages that were not finished by then.
 """
 
 import contextlib
@@ -21,25 +21,25 @@ from gateway.documents.sandbox_worker import tell_progress
 
 TESSERACT = "tesseract"
 OCR_TIME_SHARE = 0.6
-"""Of the seconds that a document may take; the rest is for reading it."""
+"""Share of the seconds that a document may take; the rest is for reading it."""
 PAGE_SECONDS = 20.0
 DPI = 200
 POINTS_PER_INCH = 72
 MAX_PIXELS = 12_000_000
-"""A page of which more would be rendered is rendered smaller."""
+"""A page that would have more pixels is rendered smaller."""
 DIES_WITH_PARENT, KILL = 1, 9
 
 
 @dataclass(frozen=True, slots=True)
 class RecognizedText:
-    """Texts by number of the page, and what is to be said of it."""
+    """Texts by page number, and the notes on them."""
 
     texts: dict[int, str]
     notes: list[str]
 
 
 def recognized(document: Any, numbers: Sequence[int], options: ReadOptions) -> RecognizedText:
-    """The texts of those pages of PDFium's document on which any was recognized; none where no `tesseract` is."""
+    """Recognizes the texts of those pages of PDFium's document that have any; none without `tesseract`."""
     program = shutil.which(TESSERACT)
     if program is None:
         return RecognizedText({}, [])
@@ -65,14 +65,14 @@ def recognized(document: Any, numbers: Sequence[int], options: ReadOptions) -> R
 
 
 def is_installed() -> bool:
-    """Whether there is a program to recognize text with."""
+    """Returns whether the program that recognizes text is installed."""
     return shutil.which(TESSERACT) is not None
 
 
 def recognized_pages(picture: bytes, options: ReadOptions) -> list[str] | None:
-    """The texts of the pages of a picture, "" where there is none; None if it takes too long or does not work. Some
-    versions end the last page as well, so that there is one too many.
-    `picture`: in a format of which `tesseract` knows the beginning."""
+    """Recognizes the texts of the pages of a picture, "" where there is none; None if it takes too long or fails. Some
+    versions end the last page as well, so that there is one text too many.
+    `picture`: in a format whose first bytes `tesseract` knows."""
     program = shutil.which(TESSERACT)
     if program is None:
         return None
@@ -85,7 +85,7 @@ def recognized_pages(picture: bytes, options: ReadOptions) -> list[str] | None:
 
 
 def _picture(page: Any) -> bytes:
-    """The page in grey, as a PGM: the simplest format that tesseract reads."""
+    """Renders the page in grey, as a PGM: the simplest format that tesseract reads."""
     width, height = page.get_size()
     scale = DPI / POINTS_PER_INCH
     scale = min(scale, (MAX_PIXELS / max(1.0, width * height)) ** 0.5)
@@ -96,7 +96,7 @@ def _picture(page: Any) -> bytes:
 
 
 def _text(program: str, languages: str, picture: bytes, seconds: float) -> str | None:
-    """None if it takes too long or does not work."""
+    """Recognizes the text of a picture; None if it takes too long or fails."""
     raw = _output(program, ["-l", languages, "--dpi", str(DPI)], picture, seconds)
     return None if raw is None else raw.replace("\f", "").strip()
 
@@ -106,7 +106,7 @@ def _output(program: str, options: Sequence[str], picture: bytes, seconds: float
     if prefix := os.environ.get("TESSDATA_PREFIX"):
         environment["TESSDATA_PREFIX"] = prefix
     try:
-        done = subprocess.run(  # noqa: S603 - its arguments are no document's
+        done = subprocess.run(  # noqa: S603 - no argument comes from a document
             [program, "stdin", "stdout", *options],
             input=picture,
             stdout=subprocess.PIPE,
@@ -122,14 +122,14 @@ def _output(program: str, options: Sequence[str], picture: bytes, seconds: float
 
 
 def _die_with_parent() -> None:
-    """The process that reads may be killed at any time; nobody would wait for this one then."""
+    """Ends this process with its parent: the process that reads may be killed, and nobody would wait for this one."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(DIES_WITH_PARENT, KILL)
 
 
 @lru_cache(maxsize=8)
 def _languages(program: str, wanted: str) -> str:
-    """Those of the wanted languages that are installed; English if none is."""
+    """Returns the wanted languages that are installed; English if none is."""
     try:
         listed = subprocess.run(  # noqa: S603 - its arguments are fixed
             [program, "--list-langs"], capture_output=True, timeout=PAGE_SECONDS, check=True

@@ -11,7 +11,7 @@ from gateway.documents.packages import BREAK, ZipPackage, attribute, child, chil
 MAX_REPEATED = 200
 """Spaces, or cells of a table, that one element may stand for."""
 MAX_ODT_DEPTH = 60
-"""Lists, frames and tables one in another; what stands deeper is left out."""
+"""Levels of lists, frames and tables inside each other; deeper ones are left out."""
 ODT_LEFT_OUT = frozenset(
     {"tracked-changes", "title", "desc", "notes", "sequence-decls", "forms", "page-number", "table-of-content-source"}
 )
@@ -19,8 +19,8 @@ ODT_WHITESPACE = {"tab": "\t", "line-break": "\n", "soft-page-break": BREAK}
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """Paragraphs, headings marked as in Markdown, a table's rows with their cells between tabs; slides and pages below
-    their markers, pages only where the file tells its page breaks.
+    """Reads paragraphs, headings marked as in Markdown, table rows with tabs between cells; slides and pages below
+    their markers, pages only where the file has page breaks.
     Raises UnreadableDocument: it is no ODF, needs a password, or would be too large."""
     with reading("ODT or ODP"):
         package = ZipPackage(raw)
@@ -37,7 +37,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
 
 
 class _OdtStyles:
-    """What a document's own styles say that matters to its text."""
+    """The properties of a document's own styles that matter to its text."""
 
     def __init__(self, root: ElementTree.Element) -> None:
         self.numbered: set[tuple[str, int]] = set()
@@ -62,7 +62,7 @@ class _OdtList(NamedTuple):
 
 
 class _OdtBlocks:
-    """Blocks of text in their order."""
+    """Blocks of text in order."""
 
     def __init__(self, styles: _OdtStyles) -> None:
         self._styles = styles
@@ -138,7 +138,7 @@ class _OdtBlocks:
                 yield from self._rows(node, depth)
 
     def said(self, node: ElementTree.Element, depth: int) -> tuple[str, list[ElementTree.Element]]:
-        """A paragraph's own text, and the frames in it."""
+        """Returns a paragraph's own text, and the frames in it."""
         out: list[str] = [node.text or ""]
         frames = []
         waiting: list[ElementTree.Element | str] = [*reversed(node)]
@@ -164,7 +164,7 @@ class _OdtBlocks:
         return "".join(out), frames
 
     def _note(self, node: ElementTree.Element, depth: int) -> str:
-        """A footnote or comment, in its place."""
+        """Renders a footnote or comment, in its place."""
         if depth > MAX_ODT_DEPTH:
             return ""
         if local(node.tag) == "annotation":
@@ -195,7 +195,7 @@ def _slides(body: ElementTree.Element, styles: _OdtStyles, package: ZipPackage) 
 
 
 def _around(package: ZipPackage, text: str) -> Iterator[str]:
-    """The text between headers and footers, which stand in the styles."""
+    """Yields the text between headers and footers, which are in the styles."""
     styles = package.optional_xml("styles.xml")
     blocks = _OdtBlocks(_OdtStyles(styles))
     found: dict[str, dict[str, None]] = {"header": {}, "footer": {}}

@@ -22,10 +22,10 @@ MAX_PACKAGE_UNPACKED = 2**30
 MAX_XML_BYTES = 64 * 2**20
 """Bytes of one XML file once unpacked."""
 MANIFEST = "META-INF/manifest.xml"
-"""Of ODF; it tells which files are under a password."""
+"""ODF's list of files, with those that a password protects."""
 MAX_PACKAGE_FILES = 100_000
 MAX_RELATIONS = 300
-"""Files of relations that are looked through for what a package points to."""
+"""Files of relations that are searched for links of a package."""
 XML_ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"<\0", "utf-16-le"), (b"\0<", "utf-16-be"))
 BREAK = "\f"
 """Stands for a page break until pages are counted; XML cannot hold it."""
@@ -34,11 +34,11 @@ BROKEN_FILE = (
     *(ElementTree.ParseError, LookupError, ValueError, TypeError, AttributeError, OverflowError),
     *(NotImplementedError, RecursionError, RuntimeError),
 )
-"""What libraries raise for broken files; all mean the same to whoever sent it."""
+"""What libraries raise for broken files; all mean the same to the client."""
 
 
 class PackageRelation(NamedTuple):
-    """What a part of a package refers to. `target`: a name in the package, or a URL where it is `external`."""
+    """A reference from a part of a package. `target`: a name in the package, or a URL where it is `external`."""
 
     kind: str
     target: str
@@ -47,7 +47,7 @@ class PackageRelation(NamedTuple):
 
 @contextmanager
 def reading(what: str, *others: type[Exception]) -> Iterator[None]:
-    """Tells what a broken file makes a reader raise as a document that cannot be read.
+    """Translates what a reader raises for a broken file into UnreadableDocument.
     `others`: what its library raises beside `BROKEN_FILE`."""
     faults: tuple[type[Exception], ...] = (*BROKEN_FILE, *others)
     try:
@@ -60,8 +60,8 @@ def reading(what: str, *others: type[Exception]) -> Iterator[None]:
 
 class ZipPackage:
     """A ZIP of XML.
-    Raises UnreadableDocument: it needs a password, or would be too large once unpacked; BROKEN: it is no ZIP, or a part
-    of it is broken."""
+    Raises UnreadableDocument: it needs a password, or would be too large when unpacked; BROKEN_FILE: it is no ZIP, or a
+    part of it is broken."""
 
     def __init__(self, raw: bytes) -> None:
         refuse_ole(raw)
@@ -82,7 +82,7 @@ class ZipPackage:
         return name in self._known
 
     def content(self, name: str) -> bytes:
-        """Raises UnreadableDocument: it is too large."""
+        """Reads a file of the package. Raises UnreadableDocument: it is too large."""
         with self._zip.open(name) as entry:
             found = entry.read(MAX_XML_BYTES + 1)
         if len(found) > MAX_XML_BYTES:
@@ -90,28 +90,28 @@ class ZipPackage:
         return found
 
     def pieces(self, name: str, size: int, most: int) -> Iterator[bytes]:
-        """A large file of it, `size` bytes at a time, at most `most` bytes in all."""
+        """Yields a large file of the package, `size` bytes at a time, at most `most` bytes in all."""
         with self._zip.open(name) as entry:
             while most > 0 and (piece := entry.read(min(size, most))):
                 most -= len(piece)
                 yield piece
 
     def xml(self, name: str) -> ElementTree.Element:
-        """Raises UnreadableDocument: it is too large, or has a document type, whose entities may swell."""
+        """Parses a file of the package. Raises UnreadableDocument: it is too large, or as for `xml_of`."""
         return xml_of(self.content(name))
 
     def optional_xml(self, name: str) -> ElementTree.Element:
-        """The same; an empty element where the package does not have it."""
+        """Parses a file of the package, as `xml`; returns an empty element where the package does not have it."""
         return self.xml(name) if name in self else ElementTree.Element("none")
 
     def relations(self, part: str) -> dict[str, PackageRelation]:
-        """What a part (a name in the package; "": the package itself) refers to, by id."""
+        """Returns the references of a part (a name in the package; "": the package itself), by id."""
         folder, _, name = part.rpartition("/")
         root = self.optional_xml(posixpath.join(folder, "_rels", f"{name}.rels"))
         return {each.get("Id", ""): _relation(each, folder) for each in root}
 
     def notes(self) -> tuple[str, ...]:
-        """What it holds beside its text: macros, embedded files, links to other files."""
+        """Returns notes on what the package holds beside its text: macros, embedded files, links to other files."""
         macros = any(name.lower().endswith(("vbaproject.bin", "/script-lc.xml")) for name in self.names)
         outside, embedded = self._others()
         return (
@@ -122,7 +122,7 @@ class ZipPackage:
         )
 
     def _others(self) -> tuple[bool, int]:
-        """Whether it points to other files, and how many it embeds; the figures behind a chart are none."""
+        """Returns whether the package points to other files, and how many it embeds, charts' figures excepted."""
         outside, embedded = False, set()
         for name in [name for name in self.names if name.endswith(".rels")][:MAX_RELATIONS]:
             for each in self.relations(name.replace("_rels/", "").removesuffix(".rels")).values():
@@ -133,7 +133,7 @@ class ZipPackage:
 
 
 def xml_of(content: bytes) -> ElementTree.Element:
-    """Raises UnreadableDocument: it has a document type, whose entities may swell."""
+    """Parses XML. Raises UnreadableDocument: it has a document type, whose entities may swell."""
     encoding = next((encoding for start, encoding in XML_ENCODINGS if content.startswith(start)), "")
     text = content.decode(encoding) if encoding else ""
     if b"<!DOCTYPE" in content or "<!DOCTYPE" in text:
@@ -149,12 +149,12 @@ def refuse_ole(raw: bytes) -> None:
 
 
 def local(tag: object) -> str:
-    """An element's name without its namespace: strict and transitional files differ in that."""
+    """Returns an element's name without its namespace: strict and transitional files differ in that."""
     return tag.rpartition("}")[2] if isinstance(tag, str) else ""
 
 
 def attribute(node: ElementTree.Element, name: str, default: str = "") -> str:
-    """An attribute's value, whatever its namespace."""
+    """Returns an attribute's value, whatever its namespace."""
     found = node.get(name)
     if found is not None:
         return found
@@ -162,15 +162,15 @@ def attribute(node: ElementTree.Element, name: str, default: str = "") -> str:
 
 
 def children(node: ElementTree.Element, name: str) -> list[ElementTree.Element]:
-    """Its children of that local name."""
+    """Returns the children of a node with that local name."""
     return [child for child in node if local(child.tag) == name]
 
 
 def below(
     nodes: Iterable[ElementTree.Element], names: Container[str], left_out: Container[str] = ()
 ) -> Iterator[ElementTree.Element]:
-    """The elements of these local names, in their order, however deep they stand; none inside of another one, and none
-    inside of what is left out."""
+    """Yields the elements with these local names, in order, at any depth; none inside another one, and none inside what
+    is left out."""
     waiting = list(reversed(list(nodes)))
     while waiting:
         node = waiting.pop()
@@ -182,7 +182,7 @@ def below(
 
 
 def child(node: ElementTree.Element | None, *path: str) -> ElementTree.Element | None:
-    """What stands under these local names, each the first."""
+    """Returns the element at this path of local names, taking the first of each; None where there is none."""
     for name in path:
         node = None if node is None else next((each for each in node if local(each.tag) == name), None)
     return node
@@ -196,7 +196,7 @@ def _relation(node: ElementTree.Element, folder: str) -> PackageRelation:
 
 
 def paged(text: str) -> str:
-    """The text with a marker for each page, where there are page breaks."""
+    """Inserts a marker for each page, where the text has page breaks."""
     if BREAK not in text:
         return places.plain_lines(text)
     pages = (places.plain_lines(page.strip()) for page in text.split(BREAK))

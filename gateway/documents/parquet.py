@@ -1,4 +1,4 @@
-"""Parquet files: columns, number of rows, some of them, and what the file itself says of its values (§14.11)."""
+"""Parquet files: columns, number of rows, some of the rows, and the file's own statistics of its values (§14.11)."""
 
 import csv
 import io
@@ -13,12 +13,12 @@ MAX_PARQUET_COLUMNS = 500
 MAX_VALUE = 500
 """Characters of one value that are read."""
 MAX_GROUP_BYTES = 256 * 2**20
-"""A group of rows that unpacks to more than this, in a small file to less (`unpackable`), is not read;
-its columns and figures are told."""
+"""A group of rows that unpacks to more than this, in a small file to less (`unpackable`), is not read; its columns and
+statistics are reported."""
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """Columns with types, smallest and largest values and gaps, then the first and the last rows as CSV.
+    """Reads columns with types, smallest and largest values and gaps, then the first and the last rows as CSV.
     Raises UnreadableDocument: it is no Parquet file, or the package that reads it is not installed."""
     try:
         import pyarrow.parquet
@@ -62,7 +62,7 @@ def _text(file: Any, notes: list[str], most: int) -> str:
 
 
 def _columns(file: Any) -> list[str]:
-    """One line for each column. What is told of values stands in the file; nested columns have none."""
+    """Renders one line for each column. The statistics come from the file; nested columns have none."""
     metadata, lines = file.metadata, []
     flat = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}
     for field in list(file.schema_arrow)[:MAX_PARQUET_COLUMNS]:
@@ -89,7 +89,7 @@ def _statistics(metadata: Any, column: int) -> str:
 
 
 def _beginning(file: Any) -> list[int]:
-    """The groups that hold the first rows."""
+    """Returns the groups that hold the first rows."""
     groups: list[int] = []
     rows = 0
     while rows < FIRST_ROWS and len(groups) < file.num_row_groups:
@@ -101,7 +101,7 @@ def _beginning(file: Any) -> list[int]:
 def _rows(
     file: Any, groups: list[int], start: int, count: int, names: list[str], notes: list[str], most: int
 ) -> list[list[str]]:
-    """Rows of some groups as texts. Only what is needed is unpacked, unless they are the last."""
+    """Returns rows of some groups as texts. Only what is needed is unpacked, unless they are the last."""
     if sum(file.metadata.row_group(each).total_byte_size for each in groups) > most:
         note = LeftOut("Rows were left out: they unpack to too much.")
         notes.extend([note] if note not in notes else [])

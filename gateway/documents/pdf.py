@@ -1,4 +1,4 @@
-"""PDF files: text page by page, and the facts of the pages; by PDFium, and by pypdf what PDFium cannot open."""
+"""PDF files: text page by page, and the facts of the pages; read by PDFium, or by pypdf if PDFium cannot open them."""
 
 import base64
 import ctypes
@@ -18,15 +18,15 @@ from gateway.documents.sandbox_worker import tell_progress
 # Pages of a PDF, cut out as a PDF of their own, by pypdf (guarantee §14.13). The same pages give the same bytes.
 
 PDF_LEFT_OUT = ("/B", "/AA", "/StructParents", "/PieceInfo", "/Thumb", "/Metadata", "/Tabs", "/Annots")
-"""Of a page: what no reader of it sees, and what would bring other pages along."""
+"""Entries of a page that no reader of it sees, or that would bring other pages along."""
 SHOWN_OF_ANNOTATION = ("/Type", "/Subtype", "/Rect", "/AP", "/AS", "/F", "/C", "/Contents")
-"""Its looks. Its links, its parent and its page are left out: they lead to all other pages."""
+"""An annotation's looks. Its links, parent and page are left out: they lead to all other pages."""
 FIELD, STAMP = "/Widget", "/Stamp"
 """A form's field becomes a stamp: without its form not every program would draw it."""
 PDF_HIDDEN_ANNOTATIONS = ("/Link", "/Popup")
 MAX_ANNOTATIONS = 500
 PDF_NAME = re.compile(rb"/([^\x00\t\n\x0c\r ()<>\[\]{}/%]+)")
-"""A name in what draws a page."""
+"""A name in a page's content stream."""
 PDF_NAME_ESCAPE = re.compile(rb"#([0-9A-Fa-f]{2})")
 PDF_PAGES_BROKEN = "its pages cannot be cut out"
 PYPDF_FAULTS = (
@@ -39,19 +39,19 @@ PYPDF_FAULTS = (
     AssertionError,
     OSError,
 )
-"""Beside its own, what pypdf raises for broken files."""
+"""What pypdf raises for broken files, beside its own exceptions."""
 
 
 def _library() -> Any:
-    """pypdf, which few PDFs need: PDFium reads most."""
+    """Imports pypdf, which few PDFs need: PDFium reads most."""
     import pypdf.generic
 
     return pypdf
 
 
 def cut_out(raw: bytes, numbers: Sequence[int]) -> bytes:
-    """A PDF of the pages with these numbers, from 1. Filled forms and comments are drawn as they were; nothing in it
-    leads anywhere.
+    """Cuts out the pages with these numbers, from 1, as a PDF. Filled forms and comments are drawn as they were;
+    nothing in it leads anywhere.
     Raises UnreadableDocument: pypdf cannot read it, or it has no such page."""
     pypdf = _library()
     try:
@@ -68,8 +68,8 @@ def cut_out(raw: bytes, numbers: Sequence[int]) -> bytes:
 
 
 def _leave_out_unused(page: Any) -> None:
-    """Leaves out images and forms that the page does not draw: many programs name those of the whole document in each
-    page. All stay where something without resources of its own, which draws with those of its page, may need them."""
+    """Removes images and forms that the page does not draw: many programs name those of the whole document in each
+    page. All stay if something without resources of its own, which draws with its page's, may need them."""
     pypdf = _library()
     generic = pypdf.generic
     resources = _object(page.get("/Resources"))
@@ -100,12 +100,12 @@ def _decoded(code: re.Match[bytes]) -> bytes:
 
 
 def _draws_with_its_page(each: Any) -> bool:
-    """Whether it is a form without resources of its own."""
+    """Returns whether an object is a form without resources of its own."""
     return isinstance(each, dict) and each.get("/Subtype") == "/Form" and "/Resources" not in each
 
 
 def _is_drawn(font: Any) -> bool:
-    """Whether it is a font of drawings without resources of its own."""
+    """Returns whether a font consists of drawings and has no resources of its own."""
     return isinstance(font, dict) and font.get("/Subtype") == "/Type3" and "/Resources" not in font
 
 
@@ -122,7 +122,7 @@ def _add(writer: Any, page: Any) -> None:
 
 
 def _looks(annotation: Any, generic: Any) -> Any:
-    """What is seen of an annotation; None if nothing is."""
+    """Returns the visible part of an annotation; None if nothing is visible."""
     if annotation.get("/Subtype") in PDF_HIDDEN_ANNOTATIONS:
         return None
     name = generic.NameObject
@@ -135,21 +135,21 @@ def _looks(annotation: Any, generic: Any) -> Any:
 # Whether a page of a PDF holds a picture: an image, or a drawing such as a chart, which is made of paths.
 
 PICTURE_SHARE = 0.02
-"""Of a page's area: a smaller picture is a trifle."""
+"""Share of a page's area: a smaller picture does not count."""
 MAX_OBJECTS = 500
-"""Images and paths of a page that are looked at."""
+"""Images and paths of a page that are examined."""
 MAX_SEGMENTS = 2000
-"""Of all paths of a page together: they take some milliseconds."""
+"""Segments of all paths of a page together: they take some milliseconds."""
 MIN_SIDE = 15.0
 """Points of a path's shorter side; what is smaller is a bullet or an icon."""
 SLANTED_SHARE = 0.5
-"""Of a path's width that its curves and slanted lines must cover: those at a box's rounded corners cover less."""
+"""Share of a path's width that its curves and slanted lines must cover: a box's rounded corners cover less."""
 MIN_SMALL = 50
 """Small paths with curves or slanted lines that make a drawing together, such as a map, or a text made of outlines."""
 MIN_BARS = 3
 """Filled boxes of different lengths that begin at one line: bars of a chart. Those of a table are of one length."""
 MAX_BAR = 0.7
-"""Of a page's width; a longer one is the ground of a heading or a row."""
+"""Share of a page's width; a longer box is the background of a heading or a row."""
 LEVEL = 0.1
 """Points by which the ends of a level line may differ."""
 
@@ -157,7 +157,7 @@ Bounds = tuple[float, float, float, float]
 
 
 def has_picture(page: Any, width: float, height: float) -> bool:
-    """Whether an image, or a drawing, fills more than a trifle of the page.
+    """Returns whether an image, or a drawing, fills a notable part of the page.
     `page`: PDFium's; `width`, `height`: its size in points."""
     least = PICTURE_SHARE * width * height
     left_to_see = MAX_SEGMENTS
@@ -192,8 +192,8 @@ def has_picture(page: Any, width: float, height: float) -> bool:
 
 
 def _slanted_width(path: Any, most: int) -> tuple[float, int]:
-    """Points to the side that the curves and slanted lines of a path go, and how many of its segments were looked at:
-    at most so many."""
+    """Returns the horizontal extent, in points, of a path's curves and slanted lines, and how many of its segments were
+    examined: at most so many."""
     x, y = ctypes.c_float(), ctypes.c_float()
     before: tuple[float, float] | None = None
     found, number = 0.0, 0
@@ -217,7 +217,7 @@ def _is_filled(path: Any) -> bool:
 
 
 def _area(bounds: list[Bounds]) -> float:
-    """Of the box around them all."""
+    """Returns the area of the box around all of them."""
     lefts, bottoms, rights, tops = zip(*bounds, strict=True)
     return float((max(rights) - min(lefts)) * (max(tops) - min(bottoms)))
 
@@ -227,12 +227,12 @@ MAX_PDF_TEXT = 64 * 2**20
 """Characters of one PDF, a small one fewer (`document.unpackable`); pages beyond them are left out."""
 PDF_CUT_OFF = LeftOut("The PDF is cut off; what could be found of it was read.")
 END, PDF_TAIL_BYTES = b"%%EOF", 2048
-"""How a PDF ends, within so many bytes."""
+"""The mark at the end of a PDF, within so many bytes."""
 CATALOG = re.compile(rb"(\d{1,9})\s+(\d{1,5})\s+obj\b[^>]{0,400}?/Type\s{0,9}/Catalog\b")
 MENDED = b"\nendobj\ntrailer\n<< /Root %b %b R >>\nstartxref\n0\n%b\n"
 PDF_BROKEN = "it is no readable PDF"
 MAX_STRING = 2**20
-"""Bytes of a field's value or a comment; one that is longer is left out."""
+"""Bytes of a field's value or a comment; a longer one is left out."""
 POINTS = (612.0, 792.0)
 """The size of a page whose own is not known: US letter."""
 BROKEN_WORD = re.compile("[\x02\ufffe]\n?")
@@ -241,7 +241,8 @@ PDF_CONTROL_CHAR = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
-    """Raises UnreadableDocument: it is no PDF, or needs a password, or has no such pages."""
+    """Reads the pages, or cuts some out. Raises UnreadableDocument: it is no PDF, or needs a password, or lacks
+    them."""
     if options.cut:
         return Reading(base64.b64encode(cut_out(raw, options.cut)).decode("ascii"))
     if options.careful:
@@ -252,7 +253,7 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
 
 
 def _opened(raw: bytes, options: ReadOptions, most: int, *, is_whole: bool) -> Reading | None:
-    """None if PDFium finds no page."""
+    """Reads the PDF with PDFium; None if PDFium finds no page."""
     try:
         with pypdfium2.PdfDocument(raw) as document:
             return _by_pdfium(document, options, most, is_whole=is_whole) if len(document) else None
@@ -263,7 +264,7 @@ def _opened(raw: bytes, options: ReadOptions, most: int, *, is_whole: bool) -> R
 
 
 def _mended(raw: bytes) -> bytes:
-    """A PDF that is cut off, with an end that names its catalog, so that PDFium looks for the rest itself."""
+    """Returns a PDF that is cut off with an end that names its catalog, so that PDFium finds the rest itself."""
     found = list(CATALOG.finditer(raw))
     return raw + MENDED % (*found[-1].groups(), END) if found else raw
 
@@ -320,7 +321,7 @@ def _text(document: Any, page: Any) -> str:
 
 
 def _annotated(document: Any, page: Any) -> list[str]:
-    """Values of form fields, and comments."""
+    """Returns values of form fields, and comments."""
     found: list[str] = []
     for number in range(min(MAX_ANNOTATIONS, max(0, pdfium.FPDFPage_GetAnnotCount(page)))):
         annotation = pdfium.FPDFPage_GetAnnot(page, number)
@@ -340,7 +341,7 @@ def _annotated(document: Any, page: Any) -> list[str]:
 
 
 def _string(get: Any, *of: Any) -> str:
-    """A string of PDFium's: its size is asked for first; it is UTF-16 with a zero at its end."""
+    """Returns a string of PDFium's: its size is queried first; it is UTF-16 with a zero at its end."""
     size = min(get(*of, None, 0), MAX_STRING)
     buffer = (ctypes.c_ushort * (size // 2 + 1))()
     get(*of, buffer, size)
@@ -348,7 +349,7 @@ def _string(get: Any, *of: Any) -> str:
 
 
 def _is_blank(page: Any) -> bool:
-    """Whether nothing at all is drawn on it."""
+    """Returns whether nothing at all is drawn on the page."""
     return int(pdfium.FPDFPage_CountObjects(page)) == 0
 
 
@@ -397,7 +398,7 @@ def _by_pypdf(raw: bytes) -> Reading:
 
 
 def _beyond(read: int, count: int) -> list[str]:
-    """What is told of the pages behind those that were read."""
+    """Returns the note on the pages after those that were read."""
     if read == count:
         return []
     return [LeftOut(f"The text would be too long: page {places.page_list(range(read + 1, count + 1))} was left out.")]

@@ -1,4 +1,4 @@
-"""Pictures of text that are attached: photos and scans as PNG, JPEG or TIFF, read by `tesseract` (guarantee §14.3)."""
+"""Attached pictures of text: photos and scans as PNG, JPEG or TIFF, read by `tesseract` (guarantee §14.3)."""
 
 import struct
 
@@ -10,13 +10,13 @@ from gateway.documents.sniff import is_picture
 ONE = PageFacts(0.0, 0.0, has_picture=True)
 MAX_PAGES = 10_000
 ENTRY_BYTES = 12
-"""Of a field of a picture in a TIFF."""
+"""Bytes of a field of a picture in a TIFF."""
 RECOGNIZED = "This text was recognized from a picture (OCR)."
 NOT_RECOGNIZED = "it is a picture whose text could not be recognized (OCR)"
 
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
-    """The text of a picture; of a TIFF with several, each as a page. A picture without text is an empty page.
+    """Reads the text of a picture; of a TIFF with several, each as a page. A picture without text is an empty page.
     Raises UnreadableDocument: it is no picture, or recognizing its text takes too long."""
     if not is_picture(raw):
         raise UnreadableDocument("it is no readable picture")
@@ -30,7 +30,7 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
 
 
 def _pages(raw: bytes) -> int:
-    """How many pictures the file holds: a TIFF's stand in a list."""
+    """Counts the pictures in the file: a TIFF's are in a linked list."""
     if raw[:2] not in (b"II", b"MM"):
         return 1
     order, found = "<" if raw[:2] == b"II" else ">", set[int]()

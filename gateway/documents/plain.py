@@ -15,7 +15,7 @@ DECLARED = re.compile(
     rb"|\A[^\n]{0,200}\n?[^\n]{0,200}coding[:=]\s*([\w.-]{1,40})",
     re.IGNORECASE,
 )
-"""In XML, HTML and programs."""
+"""Declarations in XML, HTML and programs."""
 NOT_PLAIN_TEXT = "it is no text"
 MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -24,7 +24,7 @@ MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-"""UTF-32's mark begins with UTF-16's, so it is looked for first."""
+"""Byte order marks. UTF-32's begins with UTF-16's, so it comes first."""
 WESTERN = "cp1252"
 OF_LANGUAGES = {
     WESTERN: "äöüß àâæçéèêëîïôœùûü áéíñóúü àèéìòù áâãàçéêíóôõúü åäöé æøåé ëïéèöüáó áðéíóúýþæö àçéèíïóòúü äöõüšž",
@@ -33,20 +33,21 @@ OF_LANGUAGES = {
     "cp1254": "çğıöşüâîû",
     "cp1257": "āčēģīķļņšūž ąčęėįšųūž",
 }
-"""The letters beyond ASCII of each language that is written in an encoding; the first is taken where several fit."""
+"""The letters beyond ASCII of each language of an encoding; where several encodings fit, the first is taken."""
 MIXED = 0.5
-"""What a letter of another language counts in Western texts, where names of others are usual."""
+"""Weight of a letter of another language in Western texts, where foreign names are usual."""
 ODD_CHARACTERS = re.compile(
     r"[\x80-\x9f\ufffd˙˛ˇ˘˝ÿ]|[A-Za-z][¡«»¿÷×°·](?=[a-z])|[ªº¹²³®©¥£¼½¾¬¦¯´¸¨¢¶±](?=[a-zß-ž])|(?<=[a-z])[±¶¬¦¥¼½¾](?![A-Z])"
     r"|(?<=[a-z])[À-ÞŸŽŠŒĄĆĘŁŃŚŹŻČĎĚŇŘŤŮĽĹŔŐŰĂĐŞŢ]|ľ(?=[eiéí])|(?<=ĺ)ľ"
 )
-"""Signs in words, damaged bytes, capitals behind small letters, `ľ` where it is soft anyway: what other encodings make
-of letters."""
+"""Signs in words, damaged bytes, capitals after small letters, `ľ` where it is soft anyway: letters decoded in a wrong
+encoding."""
 ODD_IN_WESTERN = re.compile(
     r"(?i:è(?=[aeiouyíáé])|(?<=[ae])è|[ìù](?=[a-zà-ž])|(?<![aeouyi])ï|(?<=[aeiou])æ(?=[aeiou])|(?<=i)æ\b|\bð(?=[a-z])"
     r"|ã(?![oeis\W]|$)|ãs(?=[a-z])|(?<=y)õ|ñ(?![aeiouáéíóúy])|(?<=[aeiou])œ)"
 )
-"""Where no Western language has these letters: `ì` but at the end of a word, `ñ` but before a vowel."""
+"""Positions in which no Western language has these letters: `ì` except at the end of a word, `ñ` except before a
+vowel."""
 NOT_ESTONIAN, NO_PORTUGUESE_O = re.compile(r"[áéíóúû]"), re.compile(r"õ(?!e)")
 FINAL_A, PORTUGUESE_AO = re.compile(r"ã\b"), re.compile(r"ã[oe]")
 DOUBLE_BYTE = ["cp932", "euc_jp", "gb18030", "big5", "cp949"]
@@ -57,23 +58,23 @@ TURKISH, ICELANDIC = re.compile(rb"[A-Za-z][\xf0\xfe]|[\xdd\xde][a-z]"), re.comp
 EUC_KANA = re.compile(rb"\xa4[\xa1-\xf3]")
 NOT_HEBREW, NOT_CYRILLIC = re.compile(rb"[^\xe0-\xfa]"), re.compile(rb"[^\xc0-\xff\xa3\xb3\xa8\xb8]")
 CYRILLIC = {"cp1251": re.compile(rb"[\xe0-\xff][\xc0-\xdf]"), "koi8_r": re.compile(rb"[\xc0-\xdf][\xe0-\xff]")}
-"""A capital after a small letter, in each: hardly ever in texts of that encoding, often when it is the other."""
+"""A capital after a small letter, in each encoding: hardly ever in texts of that encoding, often in the other's."""
 LETTERS_RUN = re.compile(rb"[A-Za-z\x80-\xff]+")
 ENCODINGS_FEW_BYTES = 4
 MAX_ODD = 0.15
-"""Of the letters and signs beyond ASCII, what may be odd in a text of Latin letters."""
+"""Share of the letters and signs beyond ASCII that may be odd in a text of Latin letters."""
 MANY_LETTERS = 20
 CONTROLS = re.compile(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
 MAX_CONTROLS = 0.1
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """The text itself. Raises UnreadableDocument: it is no text."""
+    """Decodes the text. Raises UnreadableDocument: it is no text."""
     return Reading(checked_text(raw))
 
 
 def checked_text(raw: bytes) -> str:
-    """The bytes as text. Raises UnreadableDocument: they are none."""
+    """Decodes the bytes. Raises UnreadableDocument: they are no text."""
     text = text_of(raw)
     if text is None:
         raise UnreadableDocument(NOT_PLAIN_TEXT)
@@ -81,15 +82,15 @@ def checked_text(raw: bytes) -> str:
 
 
 def decoded(raw: bytes, charset: str = "") -> str:
-    """The bytes as text, whatever they are; what cannot be decoded is U+FFFD."""
+    """Decodes the bytes, whatever they are; bytes that cannot be decoded become U+FFFD."""
     text = text_of(raw, charset)
     return raw.decode("utf-8-sig", "replace") if text is None else text
 
 
 def text_of(raw: bytes, charset: str = "") -> str | None:
-    """The bytes as text; None if they are none.
-    `charset`: what the sender says that the encoding is. It counts if the bytes are valid in it. What the text says of
-    itself counts after UTF-8: programs that convert texts forget to change it."""
+    """Decodes the bytes; None if they are no text.
+    `charset`: the encoding that the sender names. It counts if the bytes are valid in it. The text's own declaration
+    counts only after UTF-8: programs that convert texts forget to change it."""
     marked = any(raw.startswith(mark) for mark, _ in MARKS)
     for name in ("" if marked else _known(charset), "" if marked else "utf-8", "" if marked else _declared(raw)):
         if name and b"\x00" not in raw and b"\x1b$" not in raw and decodes(raw, name):
@@ -105,7 +106,7 @@ def _declared(raw: bytes) -> str:
 
 
 def _known(charset: str) -> str:
-    """The name of a text encoding; Latin-1 stands for CP1252, as in browsers."""
+    """Returns the name of a text encoding; Latin-1 stands for CP1252, as in browsers."""
     try:
         info = codecs.lookup(charset)
     except (LookupError, ValueError):
@@ -116,7 +117,7 @@ def _known(charset: str) -> str:
 
 
 def encoding_of(raw: bytes) -> str | None:
-    """The encoding of a text; None if it is no text. What cannot be decoded in it is to be replaced."""
+    """Detects the encoding of a text; None if it is no text. Bytes that are invalid in it are to be replaced."""
     marked = next((name for mark, name in MARKS if raw.startswith(mark)), None)
     if marked is not None:
         return marked
@@ -137,7 +138,7 @@ def encoding_of(raw: bytes) -> str | None:
 
 
 def decodes(raw: bytes, encoding: str) -> bool:
-    """Whether all of it is valid in that encoding."""
+    """Returns whether all bytes are valid in that encoding."""
     try:
         raw.decode(encoding)
     except (UnicodeDecodeError, LookupError):
@@ -151,9 +152,9 @@ def _has_controls(raw: bytes) -> bool:
 
 
 def _wide(raw: bytes) -> str | None:
-    """UTF-16 or UTF-32 without a mark: every second byte, or three of four, of ASCII characters is 0.
+    """Detects UTF-16 or UTF-32 without a mark: every second byte, or three of four, of ASCII characters is 0.
 
-    At least a third must be such characters: short data of programs looks like UTF-16 without them.
+    At least a third must be such characters: short binary data looks like UTF-16 without them.
     """
     sample = raw[: SAMPLE_BYTES & ~3]
     if b"\x00" not in sample or len(raw) % 2:
@@ -187,7 +188,7 @@ def _single_or_double_byte(raw: bytes) -> str:
 
 
 def _latin(sample: bytes) -> tuple[float, str]:
-    """The encoding in which a text in Latin letters looks most like a language, and what is odd in it even so."""
+    """Returns how much is odd in a text of Latin letters in the encoding that fits it best, and that encoding."""
     scores = [(_oddness(sample.decode(name, "replace"), name), name) for name in OF_LANGUAGES]
     odd, name = min(scores, key=lambda each: each[0])
     is_turkish = name == WESTERN and (odd, "cp1254") in scores and _is_turkish(sample)
@@ -195,7 +196,7 @@ def _latin(sample: bytes) -> tuple[float, str]:
 
 
 def _oddness(text: str, encoding: str) -> float:
-    """How many letters and signs of a text do not fit the languages of an encoding."""
+    """Counts the letters and signs of a text that do not fit the languages of an encoding."""
     small = text.lower()
     counts = Counter(letter for letter in small if letter.isalpha() and not letter.isascii() and letter not in "ªºµ")
     alphabets = OF_LANGUAGES[encoding].split()
@@ -211,7 +212,8 @@ def _oddness(text: str, encoding: str) -> float:
 
 
 def _is_latin(sample: bytes) -> bool:
-    """Whether letters beyond ASCII stand in words with ASCII letters far more often than in words of their own."""
+    """Returns whether letters beyond ASCII are far more often in words with ASCII letters than in words of their
+    own."""
     words = [word for word in LETTERS_RUN.findall(sample) if not word.isascii()]
     own = sum(1 for word in words if len(word) > 1 and HIGH_RUN.fullmatch(word))
     mixed = sum(1 for word in words if not HIGH_RUN.fullmatch(word))
@@ -219,12 +221,12 @@ def _is_latin(sample: bytes) -> bool:
 
 
 def _is_turkish(sample: bytes) -> bool:
-    """`ğ`, `ı` and `ş` are in the place of Icelandic letters, which come with other vowels."""
+    """Returns whether `ğ`, `ı` and `ş` are in the place of Icelandic letters, which come with other vowels."""
     return bool(TURKISH.search(sample)) and not ICELANDIC.search(sample)
 
 
 def _by_letters(sample: bytes) -> str:
-    """What the bytes themselves tell where statistics of languages need longer texts."""
+    """Detects an encoding by the bytes themselves, where statistics of languages need longer texts."""
     runs = HIGH_RUN.findall(sample)
     letters = b"".join(runs)
     if len(EUC_KANA.findall(sample)) * 8 > len(letters) and decodes(sample, "euc_jp"):
@@ -238,7 +240,7 @@ def _by_letters(sample: bytes) -> str:
 
 
 def _guess(sample: bytes, encodings: list[str]) -> str:
-    """The encoding in which a sample looks most like a language; "" where it looks like none."""
+    """Returns the encoding in which a sample looks most like a language; "" where it looks like none."""
     from charset_normalizer import from_bytes
 
     matches: list[Any] = list(from_bytes(sample, cp_isolation=encodings, enable_fallback=False))
@@ -250,7 +252,7 @@ def _guess(sample: bytes, encodings: list[str]) -> str:
 
 
 def _sample(raw: bytes) -> bytes:
-    """Whole lines with more than ASCII, up to `SAMPLE_BYTES`."""
+    """Returns whole lines with more than ASCII, up to `SAMPLE_BYTES`."""
     lines, size = [], 0
     for line in raw.split(b"\n"):
         if not line.isascii():
@@ -262,7 +264,7 @@ def _sample(raw: bytes) -> bytes:
 
 
 def _cut(line: bytes) -> bytes:
-    """A stretch of a long line around its first byte beyond ASCII, ended where no character is cut."""
+    """Cuts a stretch of a long line around its first byte beyond ASCII, ending where no character is split."""
     first = HIGH_RUN.search(line)
     start = max(0, first.start() - 100) if first else 0
     stretch = line[start : start + SAMPLE_BYTES]

@@ -10,7 +10,7 @@ from gateway.documents.packages import ZipPackage, attribute, below, child, chil
 PPTX_MAIN = "ppt/presentation.xml"
 TITLES = frozenset({"title", "ctrTitle"})
 REPEATED = frozenset({"sldNum", "dt", "ftr", "hdr", "sldImg"})
-"""Placeholders that say the same on each slide."""
+"""Placeholders with the same text on each slide."""
 SHAPES = frozenset({"sp", "pic", "graphicFrame", "cxnSp"})
 SECOND_FORMS = ("Fallback",)
 """A second form of the same."""
@@ -19,7 +19,7 @@ MAX_POINTS = 500
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """Slides below their markers; titles marked as headings, a table's rows with their cells between tabs.
+    """Reads slides below their markers; titles marked as headings, table rows with tabs between cells.
     Raises UnreadableDocument: it is no PPTX, needs a password, or would be too large."""
     with reading("PPTX"):
         package = ZipPackage(raw)
@@ -36,7 +36,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
 
 
 def _order(package: ZipPackage) -> list[str]:
-    """The names of the slides, each once."""
+    """Returns the names of the slides in order, each once."""
     start = next((each for each in package.relations("").values() if each.kind == "officeDocument"), None)
     main = start.target if start is not None and start.target in package else PPTX_MAIN
     related = package.relations(main)
@@ -52,7 +52,7 @@ def _order(package: ZipPackage) -> list[str]:
 
 
 def shape_texts(root: ElementTree.Element) -> Iterator[str]:
-    """What stands in each of the shapes below, and what pictures show; what has no shapes, as a diagram, as a whole."""
+    """Yields the text of each shape below, and pictures' descriptions; without shapes, as in a diagram, all text."""
     shapes = list(below([root], SHAPES, SECOND_FORMS))
     for said in (said for shape in shapes for said in _shape(shape)) if shapes else (_paragraphs(root),):
         if said.strip():
@@ -96,7 +96,7 @@ def _shape(shape: ElementTree.Element) -> Iterator[str]:
 
 
 def _placeholder(shape: ElementTree.Element) -> str:
-    """What it stands for: `title`, `body`, `sldNum` …; "" if it is no placeholder."""
+    """Returns a placeholder's type: `title`, `body`, `sldNum` …; "" if the shape is no placeholder."""
     for properties in shape:
         found = child(properties, "nvPr", "ph")
         if found is not None:
@@ -105,7 +105,7 @@ def _placeholder(shape: ElementTree.Element) -> str:
 
 
 def _paragraphs(node: ElementTree.Element) -> str:
-    """The text of all paragraphs below, one line each, deeper levels of a list indented."""
+    """Returns the text of all paragraphs below, one line each, deeper levels of a list indented."""
     lines = []
     for paragraph in (each for each in node.iter() if local(each.tag) == "p"):
         said = "".join(_word(each) for each in paragraph.iter())
@@ -123,7 +123,7 @@ def _word(node: ElementTree.Element) -> str:
 
 
 def chart_lines(root: ElementTree.Element) -> Iterator[str]:
-    """A chart's title, and a line for each of its series: `Sales: Q1 = 12; Q2 = 14`."""
+    """Yields a chart's title, and a line for each of its series: `Sales: Q1 = 12; Q2 = 14`."""
     title = child(root, "chart", "title")
     if title is not None:
         yield f"Chart: {' '.join(_paragraphs(title).split())}"

@@ -1,7 +1,7 @@
 """Reads documents that are no plain text, each in its own process with limited memory and time, apart from all else.
 
-A valid file can be made to take all of both; then its process is ended, and no other request waits (guarantee §7). What
-the process may, and what runs in it, is in `sandbox_worker` (guarantee §14.4).
+A valid file can be made to exhaust both; then its process is killed, and no other request waits (guarantee §7).
+`sandbox_worker` has the limits of the process, and what runs in it (guarantee §14.4).
 """
 
 import asyncio
@@ -30,26 +30,26 @@ from gateway.documents.sandbox_worker import NOBODY, TEXT_BYTES, TOO_MUCH, UNREA
 
 log = logs.get_logger("gateway.documents")
 DOCUMENT_SECONDS = 60.0
-"""Wall clock for one document, without the time for which it waits."""
+"""Wall clock for one document, without its waiting time."""
 MEMORY_BYTES = 2**30
 """Address space of the process: enough for documents of any usual size, little beside a server's memory."""
 OUTPUT_BYTES = 3 * TEXT_BYTES
 """As JSON, a text of words and lines is hardly longer."""
 WAITING_BYTES = 2**30
-"""Of documents that are read or wait for it."""
+"""Bytes of all documents that are being read or wait for it."""
 TOO_MUCH_TEXT = "reading it takes too much time or memory"
 PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]); from gateway.documents.sandbox_worker import main; sys.exit(main())"
 )
-"""Run with the folder that holds the package, and the number of the file that progress is told to."""
+"""Run with the folder that holds the package, and the descriptor to which progress is written."""
 NO_OPTIONS = ReadOptions()
 CRASHES = frozenset({-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGTRAP})
 """Exit codes of a process whose own fault ended it."""
 MAY_HOLD_PDF = frozenset({"pdf", "mail", "msg", "zip", "tar"})
-"""Kinds that are read once more, carefully: PDFium may have crashed, which is not written in Python."""
+"""Kinds that are read once more, carefully, after a crash: it may have been PDFium's, which is native code."""
 PIPE_PIECE = 2**18
 PROCESS_EXIT_SECONDS = 5.0
-"""Most that is waited for a process that was ended."""
+"""Longest wait for a process that was killed."""
 MAX_PROCESS_NOTE_BYTES = 65_536
 
 MAX_AT_ONCE = 4
@@ -58,15 +58,15 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """A container's share of processors: microseconds of a period, or `max`, and the period."""
 
 Progress = Callable[[float], None]
-"""Is told how much of a document is read, as a fraction of 1."""
+"""Receives how much of a document is read, as a fraction of 1."""
 FOLDER_PREFIX = "gateway-document-"
 YOUNG_SECONDS = 60.0
-"""A folder may have been made and not be locked yet."""
+"""A younger folder may have been created and not be locked yet."""
 SWEEP_SECONDS = 300.0
 
 
 def processors(quota: Path = QUOTA) -> int:
-    """How many this process may use."""
+    """Returns how many processors this process may use."""
     usable = getattr(os, "sched_getaffinity", None)
     count = len(usable(0)) if usable is not None else os.cpu_count() or 1
     try:
@@ -85,9 +85,9 @@ class BytesAtOnce:
 
     @contextlib.contextmanager
     def of(self, tenant: str, size: int, most: int) -> Iterator[None]:
-        """So many more, for as long as it lasts. What is larger than `most` is let through alone. A tenant may hold
-        half of it, and one thing that is larger.
-        Raises Overloaded: with them it is more than `most`, or its half for this tenant."""
+        """Holds so many more bytes while the context lasts. An item larger than `most` is admitted alone. A tenant may
+        hold half of `most`, or one item that is larger.
+        Raises Overloaded: the bytes would exceed `most`, or its half for this tenant."""
         own = self._of[tenant]
         if (self._held and self._held + size > most) or (own and own + size > most // 2):
             raise errors.Overloaded
@@ -118,7 +118,7 @@ class DocumentReader:
     async def read(
         self, file: DocumentFile, tenant: str, options: ReadOptions | None = None, progress: Progress | None = None
     ) -> Reading:
-        """What the document says.
+        """Reads the document.
         `tenant`: whose turn it is read in; `options`: other than this reader's own.
         Raises UnreadableDocument: it is no document of its kind, or takes too much time or memory; Overloaded: too many
         bytes of documents wait to be read."""
@@ -130,7 +130,7 @@ class DocumentReader:
                 return await self._read_apart(file, options, progress)
 
     async def cut(self, file: DocumentFile, tenant: str, numbers: Sequence[int]) -> str:
-        """A PDF of some pages of a PDF, in base64.
+        """Cuts out some pages of a PDF as a PDF, in base64.
         `numbers`: of pages, from 1.
         Raises UnreadableDocument, Overloaded: as `read`; also where its pages cannot be cut out."""
         return (await self.read(file, tenant, ReadOptions(cut=tuple(numbers)))).text
@@ -158,7 +158,7 @@ class DocumentReader:
     async def _run(
         self, file: DocumentFile, options: ReadOptions, folder: str, progress: Progress | None, seconds: float
     ) -> tuple[int, bytes]:
-        """The exit code of the process, which may take so many seconds, and what it wrote."""
+        """Runs the process, for so many seconds at most; returns its exit code and output."""
         told, tells = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
@@ -194,15 +194,15 @@ class DocumentReader:
             await asyncio.shield(_end(process))
 
     def _tell(self, confined: dict[str, bool]) -> None:
-        """Says once how the processes are confined, where the kernel does not allow all of it."""
+        """Logs once how the processes are confined, where the kernel does not allow all of it."""
         if not self._told and not all(confined.values()):
             log.info("documents_read_without", missing=[name for name, is_so in confined.items() if not is_so])
         self._told = True
 
 
 async def confinement() -> dict[str, bool]:
-    """What the kernel allows of a process that reads a document: `network`: none can be reached; `processes`: they are
-    counted, and end with the first of them. For `gateway check`.
+    """Reports what the kernel allows for a process that reads a document: `network`: it can reach none; `processes`:
+    they are counted, and end with the first of them. For `gateway check`.
     Raises UnreadableDocument: no process could be started."""
     found: dict[str, bool] = {}
 
@@ -215,7 +215,7 @@ async def confinement() -> dict[str, bool]:
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """No secret of the gateway's is in it."""
+    """Returns the environment of the process, without any secret of the gateway."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LANG": os.environ.get("LANG", "C.UTF-8"), "TMPDIR": folder}
 
 
@@ -223,7 +223,7 @@ async def _write(process: Process, head: bytes, raw: bytes) -> None:
     stdin = process.stdin
     if stdin is None:
         return
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has its reasons not to read on
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the process may stop reading
         stdin.write(head + b"\n")
         view = memoryview(raw)
         for start in range(0, len(raw), PIPE_PIECE):
@@ -234,7 +234,7 @@ async def _write(process: Process, head: bytes, raw: bytes) -> None:
 
 
 async def _read(process: Process) -> bytes:
-    """What the process writes: no more than it may."""
+    """Reads the process's output, up to its limit."""
     pieces, size = [], 0
     while process.stdout is not None and (piece := await process.stdout.read(PIPE_PIECE)):
         pieces.append(piece)
@@ -245,7 +245,7 @@ async def _read(process: Process) -> bytes:
 
 
 def _hear(told: int, progress: Progress | None) -> None:
-    """Passes on the latest number of those that the process told."""
+    """Passes on the latest progress that the process wrote."""
     data = os.read(told, 4096)
     if not data:
         asyncio.get_running_loop().remove_reader(told)
@@ -257,7 +257,7 @@ def _hear(told: int, progress: Progress | None) -> None:
 
 
 async def _end(process: Process) -> None:
-    """Ends the process with all that it has started."""
+    """Kills the process with all that it has started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.returncode is None:
@@ -272,14 +272,14 @@ async def _end(process: Process) -> None:
             await process.wait()
 
 
-# The folders of these processes. One that a killed gateway left behind goes, as it may hold what was read: whoever made
-# a folder holds a lock on it, and the kernel lets go of that when it is gone (guarantee §14.4).
+# The folders of these processes. Those that a killed gateway left behind are deleted, as they may hold document texts:
+# the creator of a folder holds a lock on it, which the kernel releases when the creator dies (guarantee §14.4).
 
 
 @contextlib.asynccontextmanager
 async def own_folder() -> AsyncIterator[str]:
-    """A new folder, which is deleted with all that is in it."""
-    folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX)  # in no thread: whoever is cancelled meanwhile would leave it
+    """Creates a folder, and deletes it with all its contents when the context ends."""
+    folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX)  # in no thread: a cancelled caller would leave the folder behind
     held = _locked(folder)
     try:
         yield folder
@@ -288,7 +288,7 @@ async def own_folder() -> AsyncIterator[str]:
 
 
 async def clear_left_behind() -> None:
-    """Does `clear_left` and logs it; called at the start and each `SWEEP_SECONDS`."""
+    """Runs `clear_left` and logs how many it deleted; called at the start and each `SWEEP_SECONDS`."""
     if deleted := await asyncio.to_thread(clear_left):
         log.info("document_folders_cleared", deleted=deleted)
 
@@ -316,7 +316,7 @@ def _clear(folder: Path) -> bool:
 
 
 def _locked(folder: str) -> int | None:
-    """None where a folder cannot be locked: then it is too young for a sweep for as long as reading usually takes."""
+    """Locks a folder; None where that fails: then it is too young for a sweep for as long as reading usually takes."""
     with contextlib.suppress(OSError):
         held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ from gateway.documents.packages import reading
 RTF_START = re.compile(rb"\s{0,100}\{\\rtf")
 CODE_PAGE = re.compile(rb"\\ansicpg(\d{1,5})")
 RTF_PICTURE = re.compile(rb"\\pict\b[^{}]*+(?:\{[^{}]*+\}[^{}]*+)*+\}")
-"""To the end of its group. Its bytes would be looked at one by one, and are no text."""
+"""A picture, to the end of its group. The parser would examine its bytes one by one, and they are no text."""
 RTF_LEFT_OUT = (
     (rb"\footnote", LeftOut("Its footnotes were not read.")),
     (rb"\objdata", LeftOut("It holds embedded files, not read.")),
@@ -21,7 +21,7 @@ BLANK = re.compile(r"\n{3,}")
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """Paragraphs; the cells of a table's rows between `|`. Raises UnreadableDocument: it is no RTF."""
+    """Reads paragraphs; cells of table rows between `|`. Raises UnreadableDocument: it is no RTF."""
     if not RTF_START.match(raw):
         raise UnreadableDocument("it is no readable RTF")
     with reading("RTF"):

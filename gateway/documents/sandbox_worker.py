@@ -1,7 +1,7 @@
-"""What runs in the process that reads one document: it confines itself before it looks at a byte (guarantee §14.4).
+"""What runs in the process that reads one document: it confines itself before it reads a byte (guarantee §14.4).
 
-It may not reach a network, outlive who waits for it, or take all memory. The kernel sets these limits. Where it has not
-all of them, the rest hold; `confine` tells which do.
+It may not reach a network, outlive the process that waits for it, or take all memory. The kernel sets these limits.
+Where it lacks some, the rest hold; `confine` reports which do.
 """
 
 import contextlib
@@ -24,16 +24,16 @@ or the text is too long."""
 TEXT_BYTES = 64 * 2**20
 """The longest text of a document: as much as a request body has at most by default."""
 TOLD_SECONDS = 0.2
-"""Between two numbers that are told."""
+"""Least time between two reports of progress."""
 ORDER_BYTES = 65_536
-"""Of the line that says what is to be read."""
+"""Limit of the line that describes what is to be read."""
 NOBODY = 65534
 """User and group of a process whose parent runs as root."""
 FILE_BYTES = 2**28
 """The longest file that it may write; its folder is deleted when it ends."""
 OPEN_FILES = 64
 PROCESSES = 32
-"""Enough for a program that is asked to read pictures, with its threads."""
+"""Enough for the program that recognizes text, with its threads."""
 NEW_USER, NEW_PID, NEW_NET, NEW_IPC = 0x10000000, 0x20000000, 0x40000000, 0x08000000
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 CAPABILITIES_3 = 0x20080522
@@ -43,11 +43,11 @@ SANDBOX_NAMESPACES = {
     "network alone": NEW_NET,
     "processes": NEW_USER | NEW_PID,
 }
-"""What is asked of the kernel, one after the other, until it grants one."""
+"""Requests to the kernel, tried one after the other until it grants one."""
 
 
 class _ProgressTeller:
-    """Where the process tells how far it is; nowhere in any other process."""
+    """Where the process reports its progress; nowhere in any other process."""
 
     def __init__(self) -> None:
         self.descriptor: int | None = None
@@ -55,7 +55,7 @@ class _ProgressTeller:
         self._inside = 0
 
     def tell(self, done: int, total: int) -> None:
-        """`done` of `total` are read: pages, bytes, or whatever else a reader counts."""
+        """Reports that `done` of `total` are read: pages, bytes, or whatever else a reader counts."""
         if self.descriptor is None or self._inside or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + TOLD_SECONDS
@@ -64,7 +64,7 @@ class _ProgressTeller:
 
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:
-        """While one of many files is read: what its reader tells says nothing of them all."""
+        """Suppresses reports while one of many files is read: its progress is not that of all."""
         self._inside += 1
         try:
             yield
@@ -74,14 +74,14 @@ class _ProgressTeller:
 
 _teller = _ProgressTeller()
 tell_progress = _teller.tell
-"""For readers: `tell_progress(done, total)`, as often as they like."""
+"""For readers: `tell_progress(done, total)`, as often as they want."""
 tell_nothing = _teller.silent
 
 
 def main() -> int:
-    """Reads a line that says what follows, and a file, from standard input; writes the reading to standard output, as
-    JSON.
-    The exit code: 0, `UNREADABLE` or `TOO_MUCH`."""
+    """Reads a line that describes what follows, and a file, from standard input; writes the reading to standard output,
+    as JSON.
+    Returns the exit code: 0, `UNREADABLE` or `TOO_MUCH`."""
     teller = int(sys.argv[2])
     source: BinaryIO = os.fdopen(os.dup(0), "rb")
     order = orjson.loads(source.readline(ORDER_BYTES))
@@ -100,7 +100,8 @@ def main() -> int:
 
 
 def _read(order: dict[str, Any], source: BinaryIO) -> dict[str, Any]:
-    """Raises UnreadableDocument, MemoryError: see `read`; also of a text that is too long."""
+    """Reads the ordered document. Raises UnreadableDocument, MemoryError: see `read`; also for a text that is too
+    long."""
     with source:
         raw = source.read()
     reading = read(DocumentFile(raw, order["kind"], order["name"]), ReadOptions(**order["options"]))
@@ -119,9 +120,9 @@ class ConfinedReport(NamedTuple):
 
 def confine(seconds: float, memory_bytes: int, keep: tuple[int, ...] = ()) -> ConfinedReport:
     """Confines this process and its children for good. It returns in the process that goes on, which may be a child;
-    the other one waits for that, and ends as it ends.
+    the other process waits for that, and ends as it ends.
     `seconds`: of processor time, for each process; `memory_bytes`: address space, for each process; `keep`: open files
-    that the process which waits closes."""
+    that the waiting process closes."""
     _drop_root()
     granted = _own_spaces()
     _limit(seconds, memory_bytes, counts_processes="NEW_PID" in granted)
@@ -134,7 +135,7 @@ def confine(seconds: float, memory_bytes: int, keep: tuple[int, ...] = ()) -> Co
 
 
 def _drop_root() -> None:
-    """Root's processes are not counted. Where nobody may read the libraries, root must."""
+    """Drops root, whose processes are not counted; stays root where nobody else may read the libraries."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return
     with contextlib.suppress(OSError):
@@ -152,7 +153,7 @@ def _anyone_reads(path: Path) -> bool:
 
 
 def _own_spaces() -> frozenset[str]:
-    """Names of the namespaces that the kernel gave: without a network in them, and with processes of their own."""
+    """Returns the namespaces that the kernel granted: without a network in them, and with processes of their own."""
     for flags in SANDBOX_NAMESPACES.values():
         if _call("unshare", flags):
             names = {"NEW_PID": NEW_PID, "NEW_NET": NEW_NET}
@@ -161,7 +162,7 @@ def _own_spaces() -> frozenset[str]:
 
 
 def _limit(seconds: float, memory_bytes: int, *, counts_processes: bool) -> None:
-    """Not every system has these limits; the waiting process's clock works everywhere."""
+    """Sets resource limits, where the system has them; the waiting process's clock works everywhere."""
     with contextlib.suppress(ImportError):
         import resource
 
@@ -180,7 +181,7 @@ def _limit(seconds: float, memory_bytes: int, *, counts_processes: bool) -> None
 
 
 def _go_on_as_first(inherited: tuple[int, ...]) -> None:
-    """Goes on as the first process of the new namespace: with it the kernel ends all others there."""
+    """Goes on as the first process of the new namespace: when it ends, the kernel kills all others there."""
     child = os.fork()
     if child == 0:
         return
@@ -194,7 +195,7 @@ def _go_on_as_first(inherited: tuple[int, ...]) -> None:
 
 
 def _drop_capabilities() -> None:
-    """In a namespace of its own a process may do there what root may."""
+    """Drops the capabilities that a process has in a namespace of its own, where it may do what root may."""
 
     class CapabilityHeader(ctypes.Structure):
         _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
@@ -207,7 +208,7 @@ def _drop_capabilities() -> None:
 
 
 def _call(name: str, *arguments: object) -> bool:
-    """Whether a call of the C library was there and went well."""
+    """Calls a function of the C library; returns whether it exists and succeeded."""
     with contextlib.suppress(AttributeError, OSError):
         return int(getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments)) == 0
     return False

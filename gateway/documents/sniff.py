@@ -1,7 +1,7 @@
-"""The kind of a document by its bytes, where neither its name nor its media type says it (guarantee §14.10).
+"""The kind of a document by its bytes, where neither its name nor its media type gives it (guarantee §14.10).
 
-Two tables say how: what files begin with, and names that stand in containers. Nothing is unpacked, and of a ZIP's
-directory only a beginning is read, so that a look costs next to nothing.
+Two tables decide: what files begin with, and names in containers. Nothing is unpacked, and of a ZIP's directory only a
+beginning is read, so that a check costs next to nothing.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from gateway.core.types.files import DOCUMENT_KINDS
 
 SNIFFED_HEAD_BYTES = 1024
-"""Bytes at the beginning of a file that `MAGICS` look at."""
+"""Bytes at the beginning of a file that `MAGICS` are matched with."""
 MAGICS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     ("pdf", re.compile(rb"%PDF-")),
     ("rtf", re.compile(rb"\{\\rtf")),
@@ -23,24 +23,24 @@ MAGICS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
 """Kind, and what such files begin with. The first that matches counts."""
 
 PICTURES = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|II\*\x00|MM\x00\*")
-"""PNG, JPEG, TIFF. Nothing else reaches the program that recognizes text: it would take a text for a list of files."""
+"""PNG, JPEG, TIFF. Only these reach the program that recognizes text: it would take a text for a list of files."""
 ZIP_MAGIC = b"PK\x03\x04"
 ZIP_NAMES: tuple[tuple[str, bytes], ...] = (
     ("docx", b"word/document"),
     ("xlsx", b"xl/workbook"),
     ("pptx", b"ppt/presentation"),
 )
-"""Kind, and what the name of a file in such a ZIP begins with."""
+"""Kind, and how the name of a file in such a ZIP begins."""
 ZIP_TYPES: tuple[tuple[str, bytes], ...] = (
     ("ods", b"application/vnd.oasis.opendocument.spreadsheet"),
     ("odp", b"application/vnd.oasis.opendocument.presentation"),
     ("odt", b"application/vnd.oasis.opendocument.text"),
     ("epub", b"application/epub+zip"),
 )
-"""Kind, and what the first file of such a ZIP, named `mimetype` and not packed, begins with."""
+"""Kind, and how the first file of such a ZIP, named `mimetype` and not packed, begins."""
 OTHER_ZIP = "zip"
 MAX_SNIFFED_NAMES = 2000
-"""Names of a ZIP's directory that are looked at."""
+"""Names of a ZIP's directory that are examined."""
 
 OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 OLE_NAMES: tuple[tuple[str, str], ...] = (
@@ -55,7 +55,7 @@ OLE_NAMES: tuple[tuple[str, str], ...] = (
 
 
 def sniffed(raw: bytes) -> str | None:
-    """The kind (a key of `DOCUMENT_KINDS`) that the bytes are; None if nothing tells."""
+    """Detects the kind (a key of `DOCUMENT_KINDS`) of the bytes; None if it is not known."""
     found = _found(raw)
     return found if found in DOCUMENT_KINDS else None
 
@@ -65,12 +65,12 @@ def is_picture(raw: bytes) -> bool:
 
 
 def may_be_known(head: bytes) -> bool:
-    """Whether a file that begins so may be of a kind that `sniffed` tells, so that decoding all of it is worth it."""
+    """Returns whether a file that begins so may be of a kind that `sniffed` detects, and is worth decoding."""
     return head.startswith((ZIP_MAGIC, OLE_MAGIC)) or any(magic.match(head[:SNIFFED_HEAD_BYTES]) for _, magic in MAGICS)
 
 
 def ole_kind(raw: bytes) -> str | None:
-    """The kind of a container of Microsoft's older programs; None if it is none, or another."""
+    """Returns the kind of a container of Microsoft's older programs; None if it is none, or another."""
     if not raw.startswith(OLE_MAGIC):
         return None
     return next((kind for kind, name in OLE_NAMES if name.encode("utf-16-le") + b"\0\0" in raw), None)
@@ -96,7 +96,7 @@ def _zip_kind(raw: bytes) -> str:
 
 
 def _zip_names(raw: bytes) -> Iterator[bytes]:
-    """Names in a ZIP's directory; fewer, or none, if it is broken."""
+    """Yields the names in a ZIP's directory; fewer, or none, if it is broken."""
     end = raw.rfind(b"PK\x05\x06", max(0, len(raw) - 65_557))
     if end < 0 or end + 20 > len(raw):
         return

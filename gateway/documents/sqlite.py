@@ -1,4 +1,4 @@
-"""SQLite's files: the schema, and of each table its number of rows and some of them (guarantee §14.11)."""
+"""SQLite's files: the schema, and each table's number of rows and some of its rows (guarantee §14.11)."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from gateway.documents.packages import reading
 
 MAGIC = b"SQLite format 3\x00"
 JOURNALS = slice(18, 20)
-"""Bytes that say whether changes stand in a file beside it (2), which nobody sent, or not (1)."""
+"""Bytes that mark whether changes are in a file beside it (2), which nobody sent, or not (1)."""
 MAX_TABLES = 500
 MAX_SQLITE_TEXT = 64 * 2**20
 """Characters of one value, and of the text, a small file fewer (`document.unpackable`); what is beyond is left out."""
@@ -24,20 +24,20 @@ MAX_VALUE = 500
 TABLE_SECONDS = 2.0
 ALL_SECONDS = 30.0
 SQLITE_PROGRESS_STEPS = 20_000
-"""Of SQLite's machine, between two looks at the clock."""
+"""Instructions of SQLite's virtual machine between two checks of the clock."""
 ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ})
 PURE = """count substr typeof length upper lower trim ltrim rtrim replace instr round abs coalesce ifnull nullif iif min
     max json_extract -> ->> date datetime time julianday strftime unixepoch"""
 FUNCTIONS = frozenset(PURE.split())
-"""Ours, and those that columns are usually computed with: they read nothing and make nothing large."""
+"""The reader's functions, and those that usually compute columns: they read nothing and make nothing large."""
 VALUE = "CASE typeof({0}) WHEN 'blob' THEN '(' || length({0}) || ' bytes)' ELSE substr({0}, 1, {1}) END"
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """Of each table: how it was created, how many rows it has, the first and the last of them as CSV.
+    """Reads, for each table, how it was created, how many rows it has, and the first and the last of them as CSV.
 
-    It is read from memory, where nothing can be written: no view, trigger or virtual table is run, no extension loaded,
-    no other file opened.
+    The database is read from memory, where nothing can be written: no view, trigger or virtual table is run, no
+    extension loaded, no other file opened.
     Raises UnreadableDocument: it is no database of SQLite's, or a damaged one."""
     if not raw.startswith(MAGIC):
         raise UnreadableDocument("it is no database of SQLite's")
@@ -91,7 +91,7 @@ def _is_virtual(sql: str) -> bool:
 
 
 def _without_inner(tables: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Without the tables in which virtual ones keep what they need; their contents stay."""
+    """Removes the tables in which virtual ones store their index; the tables of their contents stay."""
     inner = {f"{name}_{part}" for name, sql in tables if _is_virtual(sql) for part in INNER.split()}
     return [(name, sql) for name, sql in tables if name not in inner]
 
@@ -142,7 +142,7 @@ class _StatementClock:
 
 
 def _authorize(action: int, first: str | None, second: str | None, _database: str | None, source: str | None) -> int:
-    """Only reading, of tables themselves; nothing out of a view or a trigger (`source`)."""
+    """Allows only reading, of tables themselves; nothing from a view or a trigger (`source`)."""
     if source is not None:
         return sqlite3.SQLITE_DENY
     if action in ALLOWED or (action == sqlite3.SQLITE_FUNCTION and second in FUNCTIONS):

@@ -1,4 +1,4 @@
-"""Subtitles (SRT and WebVTT): what is said, each with its time (guarantee §14.11)."""
+"""Subtitles (SRT and WebVTT): each cue with its time (guarantee §14.11)."""
 
 import re
 from html import unescape
@@ -9,11 +9,11 @@ from gateway.documents.plain import checked_text
 
 CUE_TIMES = re.compile(r"^[ \t]*(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})[.,]\d{1,3}[ \t]+-->[ \t]")
 CUE_TAG = re.compile(r"<v(?:\.[^<> \t]{1,100})?[ \t]+([^<>]{1,200})>|<[^<>]{0,200}>|\{\\[^{}]{0,200}\}")
-"""Who speaks, in WebVTT; other markup, in either; and that of other programs."""
+"""The speaker, in WebVTT; other markup, in both formats; and that of other programs."""
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """One line for each cue: `[00:01:23] what is said`. A text without times stays as it is.
+    """Renders each cue as a line: `[00:01:23] what is said`. A text without times stays unchanged.
     Raises UnreadableDocument: it is no text."""
     text = checked_text(raw)
     said = _cues(text.splitlines())

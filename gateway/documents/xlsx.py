@@ -1,7 +1,7 @@
-"""Spreadsheets: XLSX, XLSM, XLSB, XLS and ODS. Each sheet's rows as CSV, below a marker that tells their cells.
+"""Spreadsheets: XLSX, XLSM, XLSB, XLS and ODS. Each sheet's rows as CSV, below a marker that names their cells.
 
-Numbers stand as their cells show them, by the format codes of ECMA-376 (part 1, 18.8.30 and 18.8.31), with the codes'
-own separators (1,234.50). Dates are the library's, so codes of dates are none here.
+Numbers are rendered as their cells show them, by the format codes of ECMA-376 (part 1, 18.8.30 and 18.8.31), with the
+codes' own separators (1,234.50). The library renders dates, so date codes count as no format here.
 """
 
 import csv
@@ -38,12 +38,12 @@ BUILT_IN = {
     **dict(zip((41, 42), ('#,##0;(#,##0);"-"?', '$#,##0;($#,##0);$"-"?'), strict=True)),
     **dict(zip((43, 44), ('#,##0.00;(#,##0.00);"-"??', '$#,##0.00;($#,##0.00);$"-"??'), strict=True)),
 }
-"""Codes that a file names by number alone."""
+"""Codes that a file names only by number."""
 MAX_CODE_CHARS = 500
-"""A longer code is none; programs allow 255."""
+"""A longer code is ignored; programs allow 255."""
 MAX_DECIMALS = 30
 MAX_NUMBER_DIGITS = 15
-"""Of a number, as spreadsheet programs keep them."""
+"""Significant digits of a number, as spreadsheet programs store them."""
 FORMAT_CONTEXT = Context(prec=120, rounding=ROUND_HALF_UP)
 FORMAT_TOKEN = re.compile(
     r'"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|_.|\*.|\[\$(?P<currency>[^\]\-]*)(?:-[^\]]*)?\]'
@@ -66,8 +66,8 @@ class _NoFormat(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _PlainSection:
-    """A section whose places stand side by side, as nearly all do: it is worked out in floats, since a sheet has
-    millions of cells. `least`: places after the point that are always shown."""
+    """A section whose digit places are adjacent, as in nearly all: it is computed in floats, since a sheet has millions
+    of cells. `least`: places after the point that are always shown."""
 
     before: str
     after: str
@@ -78,7 +78,7 @@ class _PlainSection:
     is_grouped: bool
 
     def shown(self, value: float) -> tuple[str, bool] | None:
-        """How it shows a number that is not negative, and whether that is exact; None if it is too large."""
+        """Renders a number that is not negative; returns the text and whether it is exact; None if it is too large."""
         scaled = float(f"{value * self.factor * 10**self.places:.15g}")
         if scaled >= MAX_PLAIN:
             return None
@@ -101,13 +101,13 @@ class _FormatSection:
     plain: _PlainSection | None = None
 
     def takes(self, value: float) -> bool:
-        """Whether its own condition holds."""
+        """Returns whether the section's own condition holds."""
         order = -1 if value < self.limit else int(value > self.limit)
         return order in {"<": (-1,), "<=": (-1, 0), "=": (0,), ">=": (0, 1), ">": (1,), "<>": (-1, 1)}[self.operator]
 
 
 class NumberFormat:
-    """A code of numbers; `of` says whether a code is one."""
+    """A number format; `of` parses its code."""
 
     def __init__(self, sections: Sequence[_FormatSection]) -> None:
         has_text = len(sections) == 4 or (len(sections) > 1 and any(kind == "@" for kind, _ in sections[-1].items))
@@ -116,7 +116,7 @@ class NumberFormat:
 
     @classmethod
     def of(cls, code: str) -> "NumberFormat | None":
-        """None for the codes of dates, for General and text, and for broken ones."""
+        """Parses a code; None for the codes of dates, for General and text, and for broken ones."""
         if len(code) > MAX_CODE_CHARS:
             return None
         try:
@@ -128,11 +128,11 @@ class NumberFormat:
 
     def text(self, value: str) -> str:
         if not any(not kind and text.strip() for kind, text in self._text):
-            return value  # it only moves the text in its cell
+            return value  # the format only moves the text in its cell
         return "".join(value if kind == "@" else text for kind, text in self._text if kind in ("", "@")).strip()
 
     def number(self, value: float, raw: str) -> str:
-        """A number as it is shown, and `raw` behind it in brackets where what is shown is rounded or no number."""
+        """Renders a number as its cell shows it, followed by `raw` in brackets where that is rounded or no number."""
         if not abs(value) < 10**MAX_NUMBER_DIGITS:
             return raw
         section, is_negated = self._section(value)
@@ -154,7 +154,7 @@ class NumberFormat:
         return shown if is_exact and shown else f"{shown} ({raw})" if shown else raw
 
     def _section(self, value: float) -> tuple[_FormatSection, bool]:
-        """The section for a value, and whether it says by itself that the value is negative."""
+        """Returns the section for a value, and whether it shows by itself that the value is negative."""
         numbers = self._numbers
         if any(section.operator for section in numbers):
             found = next((each for each in numbers if not each.operator or each.takes(value)), numbers[-1])
@@ -165,7 +165,7 @@ class NumberFormat:
 
 
 def _sections(code: str) -> list[_FormatSection]:
-    """Raises _NoFormat: it has letters that stand for dates, or that mean nothing."""
+    """Parses a code into sections. Raises _NoFormat: it has letters that stand for dates, or that mean nothing."""
     sections, items = [], list[Item]()
     condition = ("", 0.0)
     for found in FORMAT_TOKEN.finditer(code):
@@ -191,7 +191,7 @@ def _sections(code: str) -> list[_FormatSection]:
 
 
 def _plain(items: Sequence[Item]) -> _PlainSection | None:
-    """None where the places do not stand side by side, or are of a fraction or a power."""
+    """Returns the plain section; None where digit places are not adjacent, or are of a fraction or a power."""
     found = PLAIN_FORMAT.fullmatch("".join(kind or "_" for kind, _ in items))
     if found is None or not (found["whole"] or found["part"]):
         return None
@@ -207,7 +207,7 @@ def _plain(items: Sequence[Item]) -> _PlainSection | None:
 
 
 def _shown(items: Sequence[Item], value: Decimal) -> tuple[str, Decimal | None]:
-    """How a section shows a number that is not negative, and which number that says; None: none."""
+    """Renders a number that is not negative; returns also the number that is shown; None: it shows none."""
     kinds = [kind for kind, _ in items]
     digits = [at for at, kind in enumerate(kinds) if kind in ("0", "#", "?")]
     if not digits:
@@ -232,7 +232,7 @@ def _shown(items: Sequence[Item], value: Decimal) -> tuple[str, Decimal | None]:
 
 
 def _whole(items: Sequence[Item], digits: str, *, grouped: bool) -> str:
-    """The digits before the point in their places, from the last one on."""
+    """Fills the digits before the point into their places, from the last one on."""
     out: list[str] = []
     count, left = 0, list(digits)
     first = next((at for at, (kind, _) in enumerate(items) if kind in ("0", "#", "?")), -1)
@@ -252,12 +252,12 @@ def _whole(items: Sequence[Item], digits: str, *, grouped: bool) -> str:
 
 
 def _commas(kinds: Sequence[str], at: int) -> int:
-    """How many commas stand behind a place: each divides by a thousand."""
+    """Counts the commas after a place: each divides by a thousand."""
     return next((n for n, kind in enumerate(kinds[at + 1 :]) if kind != ","), len(kinds) - at - 1)
 
 
 def _after(items: Sequence[Item], digits: str) -> str:
-    """The point with the digits behind it, and what else stands there."""
+    """Renders the point with the digits after it, and the literals there."""
     out, at = [], 0
     for kind, text in items:
         if kind in ("0", "#", "?"):
@@ -288,7 +288,7 @@ def _scientific(items: Sequence[Item], at: int, value: Decimal) -> tuple[str, De
 
 
 def _fraction(items: Sequence[Item], at: int, value: Decimal) -> tuple[str, Decimal | None]:
-    """A whole number, if it has a place of its own, and a fraction."""
+    """Renders a whole number, if it has a place of its own, and a fraction."""
     kinds = [kind for kind, _ in items]
     below = re.match(r"[0-9#?]+", "".join(text for _, text in items[at + 1 :]))
     if below is None:
@@ -306,11 +306,11 @@ def _fraction(items: Sequence[Item], at: int, value: Decimal) -> tuple[str, Deci
     return " ".join(parts), value if found == number else None
 
 
-# What calamine does not tell of XLSX: errors that cells show, number formats, formulas that nobody has calculated,
+# What calamine does not report of XLSX: errors that cells show, number formats, formulas without stored values,
 # comments, text boxes.
 
 MAX_SCANNED = 2**29
-"""Bytes of a sheet's XML that are looked through."""
+"""Bytes of a sheet's XML that are searched."""
 SCANNED_PIECE = 2**20
 CELL_BYTES = 1300
 """Bytes in which the XML of one cell with an error fits; pieces overlap by them."""
@@ -334,8 +334,8 @@ UNCALCULATED = re.compile(rb"</f>(?:<v ?/>|<v></v>)?</c>")
 
 @dataclass(frozen=True, slots=True)
 class SheetParts:
-    """Of one sheet. `errors`: column (from 0) and text, by row (from 0). `comments`: `Comment on B4: …`. `shapes`:
-    `Text box at B4: …`, and whether all could be read. `formatted`: begins to tell its cells with a format."""
+    """Parts of one sheet. `errors`: column (from 0) and text, by row (from 0). `comments`: `Comment on B4: …`.
+    `shapes`: `Text box at B4: …`, and whether all could be read. `formatted`: yields the cells with a format."""
 
     errors: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
     uncalculated: bool = False
@@ -350,7 +350,7 @@ NO_PARTS = SheetParts()
 
 
 def sheet_parts(package: ZipPackage) -> dict[str, SheetParts]:
-    """By the sheet's name; empty for spreadsheets that are no XLSX."""
+    """Returns the parts of sheets by name; empty for spreadsheets that are no XLSX."""
     main = next((each.target for each in package.relations("").values() if each.kind == "officeDocument"), "")
     if main not in package or not main.endswith(".xml"):
         return {}
@@ -367,7 +367,7 @@ def sheet_parts(package: ZipPackage) -> dict[str, SheetParts]:
 
 
 def drawn(package: ZipPackage, parts: Iterable[str]) -> tuple[list[str], bool]:
-    """What is drawn in these drawings, and whether all of them could be read."""
+    """Returns the texts of these drawings, and whether all of them could be read."""
     said: list[str] = []
     try:
         for part in parts:
@@ -378,7 +378,7 @@ def drawn(package: ZipPackage, parts: Iterable[str]) -> tuple[list[str], bool]:
 
 
 def _drawn(package: ZipPackage, part: str) -> Iterator[str]:
-    """The text boxes, charts and alternative texts of a drawing, with the cells at which they begin."""
+    """Yields the text boxes, charts and alternative texts of a drawing, with the cells at which they begin."""
     related = package.relations(part)
     for anchor in package.xml(part):
         start = child(anchor, "from")
@@ -403,7 +403,7 @@ def _cell_of(start: ElementTree.Element) -> str:
 
 
 def column(number: int) -> str:
-    """The letters of a column, counted from 0."""
+    """Returns the letters of a column, counted from 0."""
     letters = ""
     number += 1
     while number:
@@ -413,12 +413,12 @@ def column(number: int) -> str:
 
 
 def cell(row: int, number: int) -> str:
-    """A cell's name; both counted from 0."""
+    """Returns a cell's name; both numbers are counted from 0."""
     return f"{column(number)}{row + 1}"
 
 
 def _formats(styles: ElementTree.Element) -> dict[int, NumberFormat]:
-    """The formats by the numbers that cells name, without those that show a number as it is."""
+    """Returns the formats by the numbers that cells name, without those that show a number unchanged."""
     codes: dict[str, str] = {str(number): code for number, code in BUILT_IN.items()}
     for group in children(styles, "numFmts"):
         codes |= {attribute(each, "numFmtId"): attribute(each, "formatCode") for each in group}
@@ -435,7 +435,7 @@ def _formats(styles: ElementTree.Element) -> dict[int, NumberFormat]:
 
 
 def formatted_cells(package: ZipPackage, part: str, formats: dict[int, NumberFormat]) -> Iterator[FormattedCell]:
-    """The cells of a sheet that have one of these formats, in their order."""
+    """Yields the cells of a sheet that have one of these formats, in order."""
     before = b""
     for piece in package.pieces(part, SCANNED_PIECE, MAX_SCANNED):
         scanned = before + piece
@@ -483,7 +483,7 @@ def _column(letters: bytes) -> int:
 
 
 MAX_TEXT_BYTES = 60 * 2**20
-"""Of one spreadsheet; rows beyond it are left out, and a note says so."""
+"""Limit of one spreadsheet's text; rows beyond it are left out, with a note."""
 MAX_FORMATTED = 1_000_000
 """Cells of a spreadsheet whose numbers are shown by their formats: about ten seconds."""
 MAX_NAMED_CELLS = 20
@@ -493,7 +493,7 @@ ISO_DURATION = re.compile(r"PT(\d+)H(\d\d)M(\d\d)(?:\.\d+)?S\Z")
 CONTROL = re.compile("[\0-\x08]")
 TEXT_HEAD = 2**16
 ODS_CONTENT = "content.xml"
-"""Of ODS."""
+"""The main part of ODS."""
 TEXT_BOX = re.compile(rb"<draw:(?:text-box|custom-shape)\b")
 DRAWING = re.compile(r"/drawings/drawing\d{1,6}\.xml$")
 
@@ -505,9 +505,9 @@ class ShownNumber(str):
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """Values as people see them, without their colours and widths: dates as in ISO 8601, line breaks as spaces. A
-    number of XLSX is shown by its format, such as `25%`, and as it is stored behind that where the format rounds.
-    Raises UnreadableDocument: it is no spreadsheet, needs a password, or would be too large once unpacked."""
+    """Reads values as people see them, without colours and widths: dates as in ISO 8601, line breaks as spaces. A
+    number of XLSX is rendered by its format, such as `25%`, followed by the stored number where the format rounds.
+    Raises UnreadableDocument: it is no spreadsheet, needs a password, or would be too large when unpacked."""
     with reading("spreadsheet"):
         if not raw.startswith((ZIP_MAGIC, OLE_MAGIC)):
             return Reading(places.plain_lines(_exported(raw)))
@@ -525,7 +525,7 @@ def _workbook(raw: bytes, package: ZipPackage | None) -> Reading:
         raise UnreadableDocument(PROTECTED) from error
     except CalamineError as error:
         raise UnreadableDocument("it is no readable spreadsheet") from error
-    except BaseException as error:  # what the library is written in has errors that are no `Exception`
+    except BaseException as error:  # the library's Rust panics are no `Exception`
         if type(error).__name__ != "PanicException":
             raise
         raise UnreadableDocument("it is no readable spreadsheet") from error
@@ -569,7 +569,7 @@ class _XlsxBook:
         return Reading("\n\n".join(self._blocks), (*self._notes, *others))
 
     def _drawn(self, package: ZipPackage) -> None:
-        """Text boxes of files that do not tell in XML on which sheet they are, and whether those of ODS are there."""
+        """Adds text boxes of files that do not record in XML on which sheet they are, and a note if ODS has any."""
         parts = [name for name in package.names if DRAWING.search(name)]
         said, is_whole = drawn(package, parts)
         self._blocks += [places.plain_lines("\n".join(said))] if said else []
@@ -629,7 +629,7 @@ class _SheetBlock:
         self._writer = csv.writer(self._buffer, lineterminator="")
 
     def add(self, number: int, row: list[Any]) -> int:
-        """Bytes of the row `number` (from 1) as a line; 0 if it is blank."""
+        """Adds the row `number` (from 1) as a line; returns its bytes, 0 if it is blank."""
         used = len(row)
         while used and row[used - 1] == "":
             used -= 1
@@ -645,7 +645,7 @@ class _SheetBlock:
         return 1 + (len(line) if line.isascii() else len(line.encode("utf-8", "replace")))
 
     def taken(self) -> str:
-        """The rows below their marker. Columns that none of them uses are left out."""
+        """Returns the rows below their marker, and empties the block. Columns that no row uses are left out."""
         first_row = self._row - len(self.lines) + 1
         last = column(self._first + self._used - 1)
         head = places.sheet_marker(self._name, first_row, last, self._row, column(self._first))
@@ -657,7 +657,7 @@ class _SheetBlock:
 
 
 def _rows(sheet: CalamineSheet, parts: SheetParts, formats: Iterator[int]) -> Iterator[list[Any]]:
-    """All rows from the first on, with the errors and the numbers as cells show them, as far as `formats` last."""
+    """Yields all rows from the first on, with errors and numbers as cells show them, as long as `formats` lasts."""
     first = sheet.start[1] if sheet.start else 0
     formatted = (each for each, _ in zip(parts.formatted() if parts.formatted else (), formats, strict=False))
     styled = next(formatted, None)
@@ -680,7 +680,7 @@ def _formatted(value: Any, form: NumberFormat) -> Any:
 
 
 def _number(value: float) -> str:
-    """As many digits as spreadsheet programs show."""
+    """Renders as many digits as spreadsheet programs show."""
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else format(value, ".15g")
 
 
@@ -714,7 +714,7 @@ FORMS: dict[type, Callable[[Any], str]] = {
 
 
 def _exported(raw: bytes) -> str:
-    """What programs export under the name `.xls` that is none: HTML, or text with separators.
+    """Reads what programs export under the name `.xls`: HTML, or text with separators.
     Raises UnreadableDocument: it is no text."""
     text = decoded(raw)
     head = text[:TEXT_HEAD].lower()

@@ -1,4 +1,4 @@
-"""XML: each element's name with what stands in it, so that a question on a field finds it (guarantee §14.11)."""
+"""XML: each element's name with its content, so that a question on a field finds it (guarantee §14.11)."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -9,23 +9,23 @@ from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.plain import checked_text
 
 MAX_INDENT = 20
-"""Levels that are told by spaces; deeper ones stand as far in as the last of these."""
+"""Levels that are indented; deeper ones are indented like the last of these."""
 MAX_XML_DEPTH = 10_000
 MAX_RECORD = 400
-"""Characters of an element that stands in one line with all that it holds, so that no passage parts them."""
+"""Characters up to which an element with its members is one line, so that no passage splits them."""
 MAX_XML_VALUE_CHARS = 2000
 """Characters of one attribute that are read."""
 
 
 class _NotTold(Exception):
-    """It holds entities, or is nested beyond what anybody writes."""
+    """The XML holds entities, or is nested more deeply than anybody writes."""
 
 
 def read(raw: bytes, _options: ReadOptions) -> Reading:
-    """Lines `name: value`, indented as the elements are nested, attributes in parentheses. A small element with members
-    that hold none themselves is one line: `name: member: value; member: value`.
+    """Renders lines `name: value`, indented as the elements are nested, attributes in parentheses. A small element with
+    members that hold none themselves is one line: `name: member: value; member: value`.
 
-    What is no well-formed XML, or declares entities, stays as it is: none is ever replaced or fetched.
+    Text that is no well-formed XML, or declares entities, stays unchanged: no entity is ever replaced or fetched.
     Raises UnreadableDocument: it is no text."""
     text = checked_text(raw)
     lines = _XmlLines()
@@ -91,7 +91,7 @@ class _XmlLines:
 
 
 def _records(lines: Sequence[str]) -> Iterator[str]:
-    """The lines, with those of small records joined; the outermost element is none."""
+    """Yields the lines, those of small records joined; the outermost element is not a record."""
     at = 0
     while at < len(lines):
         below = _members(lines, at) if _depth(lines[at]) and lines[at].endswith(":") else []
@@ -100,7 +100,7 @@ def _records(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _members(lines: Sequence[str], at: int) -> list[str]:
-    """The members of an element, if none has members and all fit into one line; else none."""
+    """Returns the members of an element, if none has members and all fit into one line; else none."""
     depth, size = _depth(lines[at]), len(lines[at])
     found: list[str] = []
     for line in islice(lines, at + 1, None):
@@ -119,7 +119,7 @@ def _depth(line: str) -> int:
 
 
 def _plain(name: str) -> str:
-    """A name without its prefix, which says nothing to a reader; `xmlns` stays."""
+    """Returns a name without its prefix, which means nothing to a reader; `xmlns` stays."""
     return name if name.startswith("xmlns") else name.rpartition(":")[2]
 
 

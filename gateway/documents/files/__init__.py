@@ -1,7 +1,7 @@
-"""Files that clients upload: kept here or in a bucket, sealed, and read as documents behind the upload.
+"""Files that clients upload: stored here or in a bucket, sealed, and read as documents after the upload.
 
-Read first: `file_service.py` (`FileService.add`, `CallersFiles`: what a caller has) and `factory.py` (where contents
-are). Never reads a document itself: it asks `file_reader.py`.
+Read first: `file_service.py` (`FileService.add`, `CallersFiles`: the files of a caller) and `factory.py` (where
+contents are). Never reads a document itself: `file_reader.py` does.
 """
 
 from typing import TYPE_CHECKING

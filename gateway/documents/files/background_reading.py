@@ -1,7 +1,7 @@
-"""Reads uploaded files behind the answer, so that the first question finds their text (guarantee §14.5).
+"""Reads uploaded files after the answer, so that the first question finds their text (guarantee §14.5).
 
-One at a time in this process, one of each tenant by turns. What another process was reading when it died, or nobody has
-read yet, is read by whoever looks next: at its start, and with each upkeep.
+One at a time in this process; tenants take turns. Files that another process was reading when it died, or that nobody
+has read yet, are read by the next process that looks: at its start, and with each upkeep.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from gateway.storage import stored_files
 
 log = logs.get_logger("gateway.documents.files.background_reading")
 WAITING = 1000
-"""Files that wait here at most; others are found once these were read."""
+"""Limit of files that wait here; others are found after these were read."""
 NOTED_SECONDS = 1.0
-"""Between two notes of how far a file is read."""
+"""Time between two notes of a file's progress."""
 ALMOST = 0.99
-"""The most that is told of a file that is not wholly read."""
+"""The highest progress that is reported of a file that is not wholly read."""
 MAX_DETAILS = 300
 Read = Callable[[str, str], Awaitable[None]]
 
 
 class ReadingFiles:
-    """`add` tells of a file that is to be read."""
+    """The queue of uploaded files that are to be read; `add` enters one."""
 
     def __init__(self, rows: stored_files.FileRows, noted_seconds: float = NOTED_SECONDS) -> None:
         self._rows = rows
@@ -44,7 +44,7 @@ class ReadingFiles:
         self._tasks = BackgroundTasks()
 
     def add(self, tenant: str, file_id: str) -> None:
-        """An uploaded file is to be read."""
+        """Enters an uploaded file that is to be read."""
         if len(self._waiting) < WAITING:
             self._waiting.add(tenant, file_id)
         else:
@@ -52,16 +52,16 @@ class ReadingFiles:
         self._woken.set()
 
     def look(self) -> None:
-        """Lets it look for files that nobody has read."""
+        """Requests a search for files that nobody has read."""
         self._looks = True
         self._woken.set()
 
     def start(self, files: FileService, reader: file_reader.FileReader) -> None:
-        """Reads from now on, first what was left behind."""
+        """Starts reading, first what was left behind."""
         self._tasks.start(self._run(partial(self._read, files, reader)))
 
     async def close(self) -> None:
-        """Ends it. What is not read by now is read after the next start, or when it is asked about."""
+        """Stops reading. Unread files are read after the next start, or when a request asks about them."""
         await self._tasks.cancel()
 
     async def _run(self, read: Read) -> None:
@@ -104,11 +104,11 @@ class ReadingFiles:
     async def _outcome(
         self, reader: file_reader.FileReader, tenant: str, record: FileRecord, content: bytes
     ) -> tuple[str, str | None, tuple[str, ...]]:
-        """Status, its details, and the groups of what the cache keeps now."""
+        """Reads the file; returns its status, the status details, and the groups of what the cache holds now."""
         own = artifacts.cache_group(tenant, record.id)
         try:
             document = await asyncio.to_thread(file_reader.stored_document, record.name, record.media_type, content)
-        except UnreadableDocument:  # it is none
+        except UnreadableDocument:  # it is no document
             return PROCESSED, None, (own,)
         groups = (own, artifacts.cache_group(tenant, document_digest(document.kind, record.digest.hex())))
         try:
@@ -119,7 +119,7 @@ class ReadingFiles:
         return PROCESSED, None, groups
 
     async def _noted(self, reader: file_reader.FileReader, tenant: str, file_id: str, document: DocumentFile) -> None:
-        """Reads and keeps what the document says; how far it is stands in its row meanwhile."""
+        """Reads and caches the document's text; notes its progress in its row meanwhile."""
         done = noted = 0.0
 
         def tell(fraction: float) -> None:

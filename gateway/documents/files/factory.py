@@ -1,4 +1,4 @@
-"""Where files are kept and who is served them here, as the settings say."""
+"""Where files are stored and for whom, by the settings."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from gateway.storage.database import DatabaseTransactions, sqlite
 from gateway.storage.encryption import open_vault
 from gateway.upstream import S3Contents
 
-# Contents of files in a folder (adapter of `core.ports.ContentStore`): one for each tenant, for owners alone.
+# Contents of files in a folder (adapter of `core.ports.ContentStore`): one for each tenant, readable only by its owner.
 
 DISK_PIECE = 2**20
 FILES_PER_BATCH = 1000
@@ -23,13 +23,13 @@ OWN_FILE, OWN_FOLDER = 0o600, 0o700
 
 
 class DiskContents:
-    """Replicas need the same folder."""
+    """Contents in a folder, which all replicas have to share."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Keeps them (`core.ports.ContentStore`). Under its name stands a whole content alone."""
+        """Stores the pieces (`core.ports.ContentStore`). The name appears only when the content is complete."""
         path = self._folder / name
         part = path.with_name(f"{path.name}.part")
         try:
@@ -67,7 +67,7 @@ class DiskContents:
             raise errors.StorageUnavailable("The content of the file cannot be deleted.") from error
 
     async def names(self) -> AsyncIterator[list[str]]:
-        """What is kept, in batches (`core.ports.ContentStore`); what was never finished, too."""
+        """Yields the stored names in batches (`core.ports.ContentStore`), unfinished ones too."""
         found = await asyncio.to_thread(self._list)
         for start in range(0, len(found), FILES_PER_BATCH):
             yield found[start : start + FILES_PER_BATCH]
@@ -88,7 +88,7 @@ def _write(file: int, piece: bytes) -> None:
 
 
 def _finish(part: Path, path: Path) -> None:
-    """The name is on the disk as well, once this returns."""
+    """Renames the file; the name is on the disk as well when this returns."""
     part.rename(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -101,7 +101,7 @@ FOLDER = "files"
 
 
 def open_stores(settings: Settings, transactions: DatabaseTransactions, client: Any) -> dict[str, ports.ContentStore]:
-    """All stores that contents of files can be in, as far as the settings name them."""
+    """Opens all stores that contents of files can be in, as far as the settings name them."""
     folder = folder_of(settings)
     stores: dict[str, ports.ContentStore] = {"database": stored_files.DatabaseContents(transactions)}
     if folder is not None:
@@ -118,21 +118,21 @@ def open_files(
     client: Any,
     added: Added = added_unread,
 ) -> FileService:
-    """The store of files; `client` speaks HTTP to a bucket. What other stores than the current
-    one hold can still be read, where they are known. `added` is told of each file that is to be read."""
+    """Opens the store of files; `client` speaks HTTP to a bucket. Contents in other stores than the current one can
+    still be read, where these are known. `added` is called for each file that is to be read."""
     kept, stores = settings.files, open_stores(settings, transactions, client)
     return FileService(rows, stores, store_of(settings), kept, open_vault(settings.storage), added)
 
 
 def store_of(settings: Settings) -> str:
-    """The store of new contents: `disk`, `database` or `s3`."""
+    """Returns the store of new contents: `disk`, `database` or `s3`."""
     if settings.files.store != "auto":
         return settings.files.store
     return "disk" if folder_of(settings) is not None else "database"
 
 
 def folder_of(settings: Settings) -> Path | None:
-    """The folder of `disk`; None: nobody named one, and there is no file that it could be beside."""
+    """Returns the folder of `disk`; None: none is configured, and there is no database file that it could be beside."""
     if settings.files.path:
         return Path(settings.files.path)
     if (database := sqlite.sqlite_file(settings.storage.url)) is not None:

@@ -1,4 +1,4 @@
-"""The store of files: what is uploaded goes to its place in a stream, and is a file once its row says so."""
+"""The store of files: an upload is streamed to its place, and becomes a file when its row is written."""
 
 import hashlib
 import time
@@ -33,17 +33,17 @@ from gateway.storage.encryption import KeyVault
 from gateway.upstream.routing import ConfiguredRouter
 
 ORPHAN_SECONDS, SLOWEST = 6 * 3600, 5_000
-"""A content that no file has was left behind if it is older than so many seconds, and than the largest file takes at so
-many bytes a second, half of the least that an upload may have: one that is still arriving must not be taken for it."""
+"""A content without a file was left behind if it is older than so many seconds plus the time of the largest upload at
+so many bytes a second, half of the slowest allowed: a content that is still arriving must not be deleted."""
 TIME_DIGITS = 12
 KNOWN_BY_BYTES = 2**16
-"""By which a file that may be a document is known."""
+"""First bytes of a file that decide whether it may be a document."""
 PIECES_AT_ONCE = 4
-"""Pieces of files that are kept or read at once; those of tenants take turns (§12.16)."""
+"""Pieces of files that are stored or read at once; tenants take turns (§12.16)."""
 BELIEVED_SECONDS = 600.0
-"""How long an upstream is taken to have no files before one is sent there again."""
+"""How long an upstream counts as having no files before one is sent there again."""
 FETCHED_BYTES = 2**30
-"""Of files that are fetched whole at once. One that is larger is fetched alone."""
+"""Bytes of files that are fetched whole at once. A larger file is fetched alone."""
 
 
 log = logs.get_logger("gateway.documents.files")
@@ -51,7 +51,7 @@ log = logs.get_logger("gateway.documents.files")
 
 @dataclass(frozen=True, slots=True)
 class UploadFields:
-    """What an upload says of its file beside the content."""
+    """The fields of an upload beside the content."""
 
     name: str
     purpose: str
@@ -63,11 +63,11 @@ Added = Callable[[str, str], None]
 
 
 def added_unread(tenant: str, file_id: str) -> None:
-    """Nobody reads files behind their upload."""
+    """Leaves an uploaded file unread: no reader is running."""
 
 
 class FileService:
-    """`current` is the name of the store that new contents go to."""
+    """The store of files. `current` is the name of the store that new contents go to."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class FileService:
         vault: KeyVault | None,
         added: Added = added_unread,
     ) -> None:
-        """`added` is told tenant and id of each file that is to be read."""
+        """`added` is called with tenant and id of each file that is to be read."""
         self._rows = rows
         self._stores = stores
         self._current = current
@@ -92,9 +92,9 @@ class FileService:
     async def add(
         self, caller: RequestCaller, pieces: AsyncIterator[bytes], said: Callable[[], UploadFields]
     ) -> FileRecord:
-        """Keeps a file. `said` is asked once all pieces have come; what it raises leaves nothing.
+        """Stores a file. `said` is called after all pieces have arrived; if it raises, nothing is left behind.
         Raises RequestTooLarge: beyond `files.max_bytes`; FilesQuotaExceeded: beyond what the tenant, or the key, may
-        keep; StorageUnavailable: it cannot be kept."""
+        store; StorageUnavailable: it cannot be stored."""
         most = self._room(caller, await self._rows.kept(caller.tenant, _key_id(caller)))
         place = ContentPlace(self._current, object_name(caller.tenant, self._vault))
         store, passed = self._stores[place.store], _CountedStream(self._settings.max_bytes, most)
@@ -109,7 +109,7 @@ class FileService:
                 caller.tenant, record, place, lambda kept: _check(self._room(caller, kept), record.size)
             )
         except CommitUnknown:
-            raise  # a file may have it, or may yet: if not, the upkeep deletes it
+            raise  # the content may belong to a file, now or soon: if not, the upkeep deletes it
         except errors.GatewayError:
             await self._discard(place)
             raise
@@ -120,7 +120,7 @@ class FileService:
         return record
 
     async def find(self, tenant: str, file_id: str) -> FileRecord:
-        """Raises FileNotFound: the tenant has none of that id."""
+        """Returns a file's record. Raises FileNotFound: the tenant has none of that id."""
         return (await self._rows.find(tenant, _checked(file_id)))[0]
 
     async def has(self, tenant: str, file_id: str) -> bool:
@@ -132,8 +132,8 @@ class FileService:
         return True
 
     async def content(self, tenant: str, file_id: str, start: int = 0) -> tuple[FileRecord, AsyncIterator[bytes]]:
-        """A file and its content from byte `start` on, in pieces. What is before that is not read.
-        Raises FileNotFound: the tenant has none of that id; StorageUnavailable: what holds the content is not
+        """Returns a file's record and its content from byte `start` on, in pieces. Earlier bytes are not read.
+        Raises FileNotFound: the tenant has none of that id; StorageUnavailable: the store of the content is not
         configured; or, while it is read, cannot be reached."""
         record, place = await self._rows.find(tenant, _checked(file_id))
         store = self._stores.get(place.store)
@@ -148,7 +148,7 @@ class FileService:
         return record, _behind(self._read_in_turns(tenant, pieces), skipped)
 
     async def whole(self, tenant: str, file_id: str) -> tuple[FileRecord, bytes]:
-        """A file and its content. What is put under another key meanwhile is read again from where it is then.
+        """Returns a file's record and its whole content. If it is sealed with another key meanwhile, it is read again.
         Raises FileNotFound: the tenant has none of that id; StorageUnavailable: the content cannot be read; Overloaded:
         too many bytes of files are fetched."""
         for is_last in (False, True):
@@ -165,13 +165,13 @@ class FileService:
         raise errors.StorageUnavailable("The content of the file cannot be read.")
 
     async def _kept_in_turns(self, tenant: str, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-        """Each piece is kept in this tenant's turn; it is waited for outside of that."""
+        """Yields each piece to be stored in this tenant's turn; waits for the client's pieces outside of it."""
         async for piece in pieces:
             async with self._turns.turn(tenant):
                 yield piece
 
     async def _read_in_turns(self, tenant: str, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Each piece is read in this tenant's turn; its client takes it outside of that."""
+        """Reads each piece in this tenant's turn; its client takes the piece outside of it."""
         while True:
             async with self._turns.turn(tenant):
                 piece = await anext(pieces, None)
@@ -180,7 +180,7 @@ class FileService:
             yield piece
 
     async def page(self, tenant: str, query: FileQuery) -> report_lists.QueryPage[FileRecord]:
-        """A page of a tenant's files. Raises FileNotFound: `query.after` is none of them."""
+        """Returns a page of a tenant's files. Raises FileNotFound: `query.after` is none of them."""
         return await self._rows.page(tenant, query)
 
     async def delete(self, tenant: str, file_id: str, by: audit_log.AuditActor | None) -> None:
@@ -191,8 +191,8 @@ class FileService:
             await self._discard(place)
 
     async def upkeep(self) -> int:
-        """Deletes files whose time is over, and contents that were left behind. Returns how many files.
-        Raises StorageUnavailable: something cannot be reached; what was deleted by then is."""
+        """Deletes expired files, and contents that were left behind. Returns how many files.
+        Raises StorageUnavailable: something cannot be reached; what was deleted by then stays deleted."""
         deleted = 0
         while found := await self._rows.expired():
             for tenant, file_id in found:
@@ -213,14 +213,14 @@ class FileService:
         return deleted
 
     async def _discard(self, place: ContentPlace) -> None:
-        """What cannot be deleted now is left to the upkeep."""
+        """Deletes a content, or leaves it to the upkeep where that fails now."""
         try:
             await self._stores[place.store].delete(place.object)
         except (errors.StorageUnavailable, KeyError):
             log.warning("file_content_left", store=place.store)
 
     def _room(self, caller: RequestCaller, kept: KeptBytes) -> int | None:
-        """Bytes that may be added; None: as many as one likes."""
+        """Returns the bytes that may be added; None: no limit."""
         most, of_key = self._settings.quota_bytes, caller.key.file_bytes if caller.key is not None else None
         rooms = [most - kept.tenant] if most is not None else []
         rooms += [of_key - kept.key] if of_key is not None else []
@@ -245,26 +245,26 @@ class FileService:
 
 
 class FilesHere:
-    """Whose files are kept here. With `files.serve: auto` those of clients with a key of ours, and
-    of all whose default upstream keeps none or does not exist; not where `server.relay` names files. Files of an
-    operator's account at the upstream are nobody's to read, so they stay out of reach (guarantee §1)."""
+    """For whom files are stored here. With `files.serve: auto` for clients with a gateway key, and for all whose
+    default upstream stores none or does not exist; not where `server.relay` names files. Files of an operator's account
+    at the upstream are nobody's to read, so they stay out of reach (guarantee §1)."""
 
     def __init__(self, settings: Settings, router: ConfiguredRouter, clock: ports.Clock) -> None:
         self._mode = "off" if settings.files.serve == "auto" and are_relayed(settings) else settings.files.serve
         self._router = router
         self._clock = clock
         self._without: dict[str, float] = {}
-        """Addresses of upstreams that have no files, and until when this is believed."""
+        """Addresses of upstreams that have no files, and until when this counts."""
 
     def __call__(self, caller: RequestCaller) -> bool:
-        """Whether a new file of this caller's would be."""
+        """Returns whether a new file of this caller's would be stored here."""
         if self._mode != "auto":
             return self._mode == "on"
         upstream = self._upstream(caller)
         return upstream is None or self._clock.monotonic() < self._without.get(upstream.api_base, 0.0)
 
     def may(self, caller: RequestCaller) -> bool:
-        """Whether some of this caller's files may be here all the same."""
+        """Returns whether some of this caller's files may be here although new ones would not be."""
         upstream = self._upstream(caller) if self._mode == "auto" else None
         return upstream is not None and not upstream.operator_key
 
@@ -275,7 +275,7 @@ class FilesHere:
             self._without[upstream.api_base] = self._clock.monotonic() + BELIEVED_SECONDS
 
     def _upstream(self, caller: RequestCaller) -> ModelDeployment | None:
-        """The default upstream, where the caller's files might be kept."""
+        """Returns the default upstream, where the caller's files might be stored."""
         if caller.key is not None:
             return None
         try:
@@ -285,13 +285,13 @@ class FilesHere:
 
 
 def are_relayed(settings: Settings) -> bool:
-    """Whether `server.relay` names files."""
+    """Returns whether `server.relay` names files."""
     paths = (each.rpartition(" ")[2].strip("/").removeprefix("v1/") for each in settings.server.relay)
     return any(each.partition("/")[0] == "files" for each in paths)
 
 
 class CallersFiles:
-    """A caller's files: kept here, else those of the default upstream (a `core.ports.FileStore`)."""
+    """A caller's files: stored here, else those of the default upstream (a `core.ports.FileStore`)."""
 
     def __init__(self, files: FileService, upstream: ports.FileStore, serves: FilesHere) -> None:
         self._files = files
@@ -299,11 +299,11 @@ class CallersFiles:
         self._serves = serves
 
     def keeps(self, caller: RequestCaller) -> bool:
-        """Whether this caller's files are kept here."""
+        """Returns whether this caller's files are stored here."""
         return self._serves(caller)
 
     async def is_here(self, file_id: str, caller: RequestCaller) -> bool:
-        """Whether that file of this caller's is kept here, or would be if there were one."""
+        """Returns whether that file of this caller's is stored here, or would be if it existed."""
         return self._serves(caller) or (self._serves.may(caller) and await self._files.has(caller.tenant, file_id))
 
     async def check(self, file_id: str, caller: RequestCaller) -> None:
@@ -320,14 +320,14 @@ class CallersFiles:
 
 
 async def _behind(pieces: AsyncIterator[bytes], skipped: int) -> AsyncIterator[bytes]:
-    """Without the first bytes."""
+    """Yields the pieces without the first bytes."""
     async for piece in pieces:
         yield piece[skipped:]
         skipped = max(0, skipped - len(piece))
 
 
 class _CountedStream:
-    """Counts and digests what goes through it."""
+    """Counts and digests the bytes of a stream."""
 
     def __init__(self, max_bytes: int, room: int | None) -> None:
         self.size = 0

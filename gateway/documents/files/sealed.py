@@ -1,4 +1,4 @@
-"""Contents as they leave the gateway: sealed in pieces where `storage.encryption_key` is set (guarantee §12.11)."""
+"""Contents as they are stored: sealed in pieces where `storage.encryption_key` is set (guarantee §12.11)."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -9,18 +9,18 @@ from gateway.storage.encryption import SEALED_MORE, KeyVault
 
 SEALED_PIECE = 2**20
 LENGTH_BYTES = 4
-"""Bytes that say how long the sealed piece behind them is."""
+"""Bytes that hold the length of the sealed piece after them."""
 
 
 def object_name(tenant: str, vault: KeyVault | None) -> str:
-    """A new name for a content of this tenant's, which says under which key it is (`ContentPlace.sealed_under`)."""
+    """Creates a name for a content of this tenant's, with the id of its key (`ContentPlace.sealed_under`)."""
     folder = hashlib.sha256(tenant.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     key = vault.current if vault is not None else None
     return f"{folder}/{ids.new_id('obj_')}{f'.{key}{SEALED_ENDING}' if key is not None else ''}"
 
 
 async def sealed(pieces: AsyncIterator[bytes], name: str, vault: KeyVault) -> AsyncIterator[bytes]:
-    """Each piece is bound to the content, its number, and whether it is the last: none can be taken out or moved."""
+    """Seals each piece, bound to the content, its number, and whether it is last: none can be removed or moved."""
     buffer, number = bytearray(), 0
     async for piece in pieces:
         buffer += piece
@@ -32,14 +32,14 @@ async def sealed(pieces: AsyncIterator[bytes], name: str, vault: KeyVault) -> As
 
 
 def start_of(number: int) -> int:
-    """Where the piece with that number begins in a sealed content: all but the last are of one size."""
+    """Returns the position of the piece with that number in a sealed content: all but the last are of one size."""
     return number * (LENGTH_BYTES + SEALED_PIECE + SEALED_MORE)
 
 
 async def opened(
     pieces: AsyncIterator[bytes], name: str, vault: KeyVault | None, number: int = 0
 ) -> AsyncIterator[bytes]:
-    """`pieces`: the sealed content from the piece with this number on.
+    """Decrypts a sealed content; `pieces` begin with the piece of this number.
     Raises ContentUnreadable: a piece is under a key that is not here, was changed, or is missing."""
     buffer, ended = bytearray(), False
     async for piece in pieces:

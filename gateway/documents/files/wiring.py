@@ -1,4 +1,4 @@
-"""Wires documents once: what callers have uploaded, here and upstream, and what reads it."""
+"""Wires documents once: the uploads of callers, here and upstream, and what reads them."""
 
 from gateway.core import ports
 from gateway.core.config.settings import Settings
@@ -11,7 +11,7 @@ from gateway.upstream import WiredUpstreams, resources
 
 
 class WiredDocuments:
-    """Holds the files of callers, and what reads them. `Gateway` makes it; the lifespan calls `start`."""
+    """Holds the files of callers, and what reads them. `Gateway` creates it; the lifespan calls `start`."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class WiredDocuments:
         *,
         are_masked: bool,
     ) -> None:
-        """`are_masked`: PDFs go up as the text that is read of them, so that it can be masked."""
+        """`are_masked`: PDFs are sent upstream as their text, so that it can be masked."""
         self.storage, self.upstreams = storage, upstreams
         documents, ttl = settings.documents, settings.cache.document_ttl
         if are_masked:
@@ -44,5 +44,5 @@ class WiredDocuments:
         self.attachments = file_reader.AttachmentReader(self.callers, self.reader)
 
     def start(self) -> None:
-        """Begins to read uploads in the background."""
+        """Starts reading uploads in the background."""
         self.reading.start(self.service, self.reader)
