@@ -1,9 +1,9 @@
-"""Which passages of a conversation's texts bear on a question: the heuristic's ranks (guarantee §5).
+"""Ranks the passages of a conversation's texts by their relevance to a question: the heuristic of guarantee §5.
 
-Offers ranks of texts, by words and by an embedding model, and what stored indexes find. numpy and the stemmers, a
-quarter of a second that no start waits for, are loaded when the first of these ranks is asked for. Read first:
-`rank.py` (the order of passages) and `chunks/split.py` (what a passage is). Pure but for `index_cache.py`,
-`embeddings/` and `stored/`. Never knows a budget, and never asks a language model.
+Offers ranks of texts, by words and by an embedding model, and what stored indexes find. numpy and the stemmers, which
+take a quarter of a second, are loaded at the first ranking, so that no start waits for them. Read first: `rank.py` (the
+order of passages) and `chunks/split.py` (what a passage is). Pure except `index_cache.py`, `embeddings/` and `stored/`.
+It never knows a budget, and never asks a language model.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""Words as search terms; indexes of texts, all texts of one call as one corpus; and the scores of its chunks by the
-terms that they share with a question (BM25), several rankings fused into one.
+"""Turns words into search terms; indexes texts, all texts of one call as one corpus; and scores its chunks by the terms
+that they share with a question (BM25), several rankings fused into one.
 
-The terms of many words at once are numbers: the same as `TermLexicon.unstemmed` finds word by word, but ASCII words are
-cut in their bytes by numpy, since indexing would spend most of its time here.
+The terms of many words at once are numbers: the same terms that `TermLexicon.unstemmed` finds word by word, but numpy
+cuts ASCII words in their bytes, since indexing would spend most of its time here.
 """
 
 import re
@@ -38,14 +38,14 @@ el los las una y o es son quién qué dónde cuándo cómo por para con del
 في من على إلى عن ما هو هي هل التي الذي هذا هذه أن كان متى كيف أين
 """
 STOPWORDS = frozenset(_ENGLISH.split()) | frozenset(_OTHERS.split())
-"""Words that are not searched: articles, pronouns, auxiliaries of the most used languages."""
+"""Words that are not searched: articles, pronouns, auxiliaries of the most common languages."""
 
 SEARCHED_WORD = re.compile(r"[^\W_]+(?:[_./@\\-]+[^\W_]+)*")
 """A word, or a compound: an identifier, a path, an address, a date."""
 WORD_PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 JOINING = "_./@\\-"
 APART = bytes(byte if chr(byte).isalnum() or chr(byte) in JOINING else 0x20 for byte in range(128)) + bytes(128)
-"""Translates ASCII characters that are no part of a word into spaces."""
+"""Translates ASCII characters outside of words into spaces."""
 SEGMENT_SEPARATOR = re.compile(r"[/@\\]")
 WORD_RUN = re.compile(r"[^\W_]+")
 COMPOUND = re.compile(r"[^\W_][_.-]+[^\W_]")
@@ -53,9 +53,9 @@ LETTER, TELLING = re.compile(r"[^\W\d_]"), re.compile(r"[\d_@/]")
 CJK = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 CYRILLIC, ARABIC = re.compile(r"[\u0400-\u04ff]"), re.compile(r"[\u0600-\u06ff]")
 YEAR, IDENTIFYING = 4, 6
-"""Digits of a year, which is also a term by itself in a date; and from how many digits a number is an identifier."""
+"""Digits of a year, which is also a term by itself in a date; and minimum digits of a number that is an identifier."""
 MAX_WORD_CHARS = 200
-"""Characters of a word that are searched; what is longer is data."""
+"""Characters of a word that are searched; anything longer is data."""
 
 PLAIN, IDENTIFIER, NAME, NUMBER, PIECE_OF = 0, 1, 2, 3, 4
 """Kinds of terms. Texts that speak of the same thing share identifiers and names."""
@@ -69,10 +69,10 @@ Stem = Callable[[list[str]], list[str]]
 
 
 class TermLexicon:
-    """Makes terms of words. One for each call: stemmers must not be shared between threads."""
+    """Converts words into terms. One for each call: stemmers must not be shared between threads."""
 
     def __init__(self) -> None:
-        # Without its cache: to make room in it, once it is full, takes longer than to stem everything anew.
+        # Without its cache: evicting from a full one takes longer than stemming everything again.
         self.stems: Stem = Stemmer("english", 0).stemWords
         self._russian: Stem = Stemmer("russian", 0).stemWords
         self._arabic: Stem = Stemmer("arabic", 0).stemWords
@@ -82,7 +82,7 @@ class TermLexicon:
         return list(zip(self.stems([term for term, _ in found]), [kind for _, kind in found], strict=True))
 
     def unstemmed(self, word: str) -> Terms:
-        """The terms of a word before stemming. `numbered` finds the same for many words at once, faster."""
+        """Returns the terms of a word before stemming. `numbered` does so for many words at once, faster."""
         if not word.isascii():
             return self._not_ascii(word[:MAX_WORD_CHARS])
         pieces = WORD_PIECE.findall(word[:MAX_WORD_CHARS])
@@ -111,7 +111,7 @@ class TermLexicon:
 
 
 def _compound(word: str, pieces: list[str]) -> Terms:
-    """The terms of an ASCII word of several pieces: the whole, and the pieces."""
+    """Returns the terms of an ASCII word of several pieces: the whole, and the pieces."""
     lower = word.lower()
     if not lower.islower():  # without a letter: a date, an amount
         return [(lower, NUMBER), *[(piece, PIECE_OF) for piece in pieces if len(piece) == YEAR]]
@@ -121,7 +121,7 @@ def _compound(word: str, pieces: list[str]) -> Terms:
 
 
 def segments(word: str) -> list[str]:
-    """The parts of a path or an address that are compounds themselves."""
+    """Returns the parts of a path or an address that are compounds themselves."""
     return (
         [segment for segment in SEGMENT_SEPARATOR.split(word) if COMPOUND.search(segment)]
         if SEGMENT_SEPARATOR.search(word)
@@ -130,8 +130,8 @@ def segments(word: str) -> list[str]:
 
 
 def all_words(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """The words of all texts, and how many each text has. Words of ASCII texts still have signs around them, so that
-    `bare` needs to strip each different word only once."""
+    """Returns the words of all texts, and how many each text has. Words of ASCII texts still have signs around them, so
+    that `bare` needs to strip each different word only once."""
     found: list[str] = []
     counts: list[int] = []
     for text in texts:
@@ -142,12 +142,12 @@ def all_words(texts: Sequence[str]) -> tuple[list[str], list[int]]:
 
 
 def bare(words: Iterable[str]) -> list[str]:
-    """The words of `all_words` without the signs around them; some may be empty."""
+    """Strips the signs around the words of `all_words`; some may be empty then."""
     return [word.strip(JOINING) for word in words]
 
 
 def _folded(word: str) -> str:
-    """The word without case and accents, in Unicode's compatible form."""
+    """Returns the word without case and accents, in Unicode's compatibility form."""
     word = unicodedata.normalize("NFKC", word).casefold()
     if CYRILLIC.search(word) or CJK.search(word):
         return word
@@ -190,7 +190,7 @@ NO_CHARACTER = np.zeros(1, np.uint8)
 
 
 class NumberedTerms(NamedTuple):
-    """Terms of words one after the other: their numbers, their kinds (`PLAIN` …), and how many each word has."""
+    """Terms of consecutive words: their numbers, their kinds (`PLAIN` …), and how many each word has."""
 
     numbers: Numbers
     kinds: Kinds
@@ -198,13 +198,13 @@ class NumberedTerms(NamedTuple):
 
 
 def numbers_of(terms: Terms) -> Numbers:
-    """The numbers of these terms, in order: 64-bit hashes, the same for the life of the process and different in any
-    other. Two terms of a text share one less than once in 10^9 texts, and then a passage scores a little more."""
+    """Returns the numbers of these terms, in order: 64-bit hashes, the same for the life of the process and different
+    in any other. Two terms of a text collide less than once in 10^9 texts; then a passage scores a little higher."""
     return _hashes([term for term, _ in terms])
 
 
 def numbered(words: Sequence[str], lexicon: TermLexicon) -> NumberedTerms:
-    """The terms of each of these words, which hold no line ends."""
+    """Returns the terms of each of these words, which hold no line ends."""
     if "".join(words).isascii() and max(map(len, words), default=0) <= MAX_WORD_CHARS:
         return _numbered_ascii(words, lexicon)
     usual = [word.isascii() and len(word) <= MAX_WORD_CHARS for word in words]
@@ -222,12 +222,12 @@ def numbered(words: Sequence[str], lexicon: TermLexicon) -> NumberedTerms:
 
 
 def begins_of(counts: Numbers) -> Numbers:
-    """Where each of several stretches of these lengths begins."""
+    """Returns where each of several consecutive stretches of these lengths begins."""
     return np.cumsum(counts) - counts
 
 
 def run_places(begins: Numbers, counts: Numbers) -> Numbers:
-    """The indexes of all elements of several stretches, one stretch after the other."""
+    """Returns the indexes of all elements of several stretches, one stretch after the other."""
     return np.arange(int(counts.sum())) + np.repeat(begins - begins_of(counts), counts)
 
 
@@ -256,7 +256,7 @@ def _numbered_ascii(words: Sequence[str], lexicon: TermLexicon) -> NumberedTerms
     has_letter = (held & (LOWER | UPPER)) != 0
     begins = _begins_piece(characters & np.uint8(LOWER | UPPER | DIGIT))
     firsts = np.flatnonzero(begins)
-    each = np.diff(np.searchsorted(firsts, starts), append=len(firsts))  # how many pieces a word has
+    each = np.diff(np.searchsorted(firsts, starts), append=len(firsts))  # pieces of each word
     of_word = np.repeat(np.arange(len(words)), each)
     whole = each > 1
     numbers, which, searched = _pieces(_cut(small, begins), whole[of_word], has_letter[of_word], lexicon)
@@ -283,8 +283,8 @@ def _numbered_ascii(words: Sequence[str], lexicon: TermLexicon) -> NumberedTerms
 
 
 def _begins_piece(characters: Kinds) -> Mask:
-    """Where a piece begins (see `WORD_PIECE`): where the kind of character changes, but not from a capital to a small
-    letter; and at the last capital before one."""
+    """Returns where a piece begins (see `WORD_PIECE`): where the kind of character changes, but not from a capital to a
+    lower-case letter; and at the last capital before one."""
     framed = np.concatenate((NO_CHARACTER, characters, NO_CHARACTER))
     before, after = framed[:-2], framed[2:]
     after_capital = before == UPPER
@@ -294,7 +294,7 @@ def _begins_piece(characters: Kinds) -> Mask:
 
 
 def _cut(text: str, begins: Mask) -> list[str]:
-    """The pieces of a text that begin there: with a space before each, and instead of what joins them."""
+    """Returns the pieces of a text that begin there, separated by spaces instead of the signs that join them."""
     apart = np.full(len(begins) + int(np.count_nonzero(begins)), SPACE, np.uint8)
     apart[np.arange(len(begins)) + np.cumsum(begins)] = np.frombuffer(
         text.encode().translate(ALPHANUMERIC_BYTES), np.uint8
@@ -305,7 +305,7 @@ def _cut(text: str, begins: Mask) -> list[str]:
 def _pieces(
     pieces: list[str], of_several: Mask, has_letter: Mask, lexicon: TermLexicon
 ) -> tuple[Numbers, Numbers, Mask]:
-    """The numbers of the different pieces, which of them each piece is, and whether it is searched."""
+    """Returns the numbers of the distinct pieces, which of them each piece is, and whether it is searched."""
     which, different = _different(pieces)
     count = len(different)
     lengths = np.fromiter(map(len, different), np.int64, count)
@@ -316,7 +316,7 @@ def _pieces(
 
 
 def _segments(paths: list[str], lexicon: TermLexicon) -> tuple[Numbers, Numbers]:
-    """The numbers of what `segments` finds in these words, and how many there are in each."""
+    """Returns the numbers of the `segments` of these words, and how many each word has."""
     which, different = _different("\n/".join(paths).translate(PATH_SEPARATORS).split("/"))
     is_one = np.fromiter((COMPOUND.search(part) is not None for part in different), np.bool_, len(different))
     ended = np.fromiter((part[-1:] == "\n" for part in different), np.bool_, len(different))[which]
@@ -326,7 +326,7 @@ def _segments(paths: list[str], lexicon: TermLexicon) -> tuple[Numbers, Numbers]
 
 
 def _different(texts: Sequence[str]) -> tuple[Numbers, list[str]]:
-    """Which of the different ones each text is, and these."""
+    """Returns for each text its index among the distinct texts, and the distinct texts."""
     known: defaultdict[str, int] = defaultdict(count().__next__)
     return np.fromiter(map(known.__getitem__, texts), np.int64, len(texts)), list(known)
 
@@ -338,15 +338,15 @@ def _hashes(terms: Sequence[str]) -> Numbers:
 SHORT_TEXT_CHARS = 500
 """Characters up to which a text is one chunk."""
 CHUNK_BYTES = 200
-"""Bytes of a chunk as an object, roughly."""
+"""Approximate bytes of a chunk as an object."""
 MANY_CHUNKS = 1000
-"""Chunks from which a text's are packed; to pack a few takes longer than it saves."""
+"""A text's chunks are packed if they are more; packing a few takes longer than it saves."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContentIndex:
     """The chunks of a text, and the numbers of all its terms in reading order: those of chunk i are
-    `terms[firsts[i] : firsts[i + 1]]`. `kinds` says what each term is (`PLAIN` …)."""
+    `terms[firsts[i] : firsts[i + 1]]`. `kinds` holds the kind of each term (`PLAIN` …)."""
 
     chunks: Sequence[TextChunk]
     terms: Numbers
@@ -355,17 +355,17 @@ class ContentIndex:
 
     @property
     def size(self) -> int:
-        """Bytes of memory, roughly."""
+        """Approximate bytes of memory."""
         chunks = self.chunks.nbytes if isinstance(self.chunks, PackedChunks) else CHUNK_BYTES * len(self.chunks)
         return self.terms.nbytes + self.kinds.nbytes + self.firsts.nbytes + chunks
 
     def alone(self) -> "ContentIndex":
-        """A copy that can be kept by itself: texts that are indexed together share one piece of memory."""
+        """Returns a copy that can be cached by itself: texts that are indexed together share one piece of memory."""
         return ContentIndex(self.chunks, self.terms.copy(), self.kinds.copy(), self.firsts)
 
 
 def index_texts(texts: Sequence[str], lexicon: TermLexicon) -> list[ContentIndex]:
-    """An index of each text. All at once is faster: each different word is looked at once."""
+    """Returns an index of each text. Indexing all at once is faster: each distinct word is examined once."""
     cut = [chunks_of(text) for text in texts]
     pieces = [_searched(text, c) for text, chunks in zip(texts, cut, strict=True) for c in chunks]
     words, each = all_words(pieces)
@@ -383,7 +383,8 @@ def index_texts(texts: Sequence[str], lexicon: TermLexicon) -> list[ContentIndex
 
 
 def _searched(text: str, chunk: TextChunk) -> str:
-    """The text by which a chunk is found: its own and its heading, but no names of columns: all rows have the same."""
+    """Returns the text by which a chunk is found: its own and its heading, without column names, which all rows
+    share."""
     own, heading = text[chunk.start : chunk.end], chunk.heading
     if not heading:
         return own
@@ -399,7 +400,7 @@ def chunks_of(text: str) -> list[TextChunk]:
 
 
 def _streams(words: list[str], lexicon: TermLexicon) -> tuple[Numbers, Kinds, Numbers]:
-    """Terms and kinds of all words in order, and how many terms each word has."""
+    """Returns terms and kinds of all words in order, and how many terms each word has."""
     known: defaultdict[str, int] = defaultdict(count().__next__)
     of_word = np.fromiter(map(known.__getitem__, words), np.int64, len(words))
     found = numbered(bare(known), lexicon)
@@ -409,7 +410,7 @@ def _streams(words: list[str], lexicon: TermLexicon) -> tuple[Numbers, Kinds, Nu
 
 
 def _lengths(firsts: Sequence[Numbers]) -> Numbers:
-    """How many terms each chunk has, of all indexes: differences at once, but for those from one index to the next."""
+    """Returns how many terms each chunk of all indexes has: the differences within each index, computed at once."""
     if not firsts:
         return np.empty(0, np.int64)
     within = np.ones(sum(map(len, firsts)), bool)
@@ -425,7 +426,7 @@ LOW = 0xFFFF
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TermHits:
-    """Occurrences of terms, in order: the index in the stream, the chunk, and which of the terms it is."""
+    """Occurrences of terms, in order: the index in the stream, the chunk, and the index of the term."""
 
     places: Numbers
     chunks: Numbers
@@ -456,7 +457,8 @@ class SourceCorpus:
         self._low = (self.terms & LOW).astype(np.uint16)
 
     def find(self, wanted: Numbers) -> TermHits:
-        """All occurrences of these terms (distinct, sorted): one scan of the whole stream in C, no inverted index."""
+        """Returns all occurrences of these terms (distinct, sorted) by one scan of the stream in C, without an
+        index."""
         table = np.zeros(LOW + 1, bool)
         table[wanted & LOW] = True
         places = np.flatnonzero(table[self._low])
@@ -467,14 +469,14 @@ class SourceCorpus:
         return TermHits(places, np.searchsorted(self.firsts, places, "right") - 1, terms)
 
     def seek(self, terms: Sequence[str]) -> TermHits:
-        """All occurrences of these distinct terms; `TermHits.terms` are indexes into them. Nothing may depend on the
-        order of the terms' numbers, which differ in every process."""
+        """Returns all occurrences of these distinct terms; `TermHits.terms` are indexes into them. Nothing may depend
+        on the order of the terms' numbers, which differs in every process."""
         wanted, first = np.unique(numbers_of([(term, 0) for term in terms]), return_index=True)
         hits = self.find(wanted)
         return replace(hits, terms=first[hits.terms])
 
     def labels(self, terms: Sequence[str]) -> NDArray[np.bool_]:
-        """Which source's label holds which of these distinct terms (sources × terms)."""
+        """Returns which source's label holds which of these distinct terms (sources × terms)."""
         wanted, first = np.unique(numbers_of([(term, 0) for term in terms]), return_index=True)
         found = np.zeros((len(self.sources), len(terms)), bool)
         at = np.minimum(np.searchsorted(wanted, self._labels), len(wanted) - 1)
@@ -483,7 +485,7 @@ class SourceCorpus:
         return found
 
     def records(self, source: int) -> list[list[int]]:
-        """The chunks of each record, row or line of a source, in order; empty for prose and code."""
+        """Returns the chunks of each record, row or line of a source, in order; empty for prose and code."""
         found: dict[tuple[int, int], list[int]] = {}
         for number, chunk in enumerate(self.indexes[source].chunks, int(self.begins[source])):
             if chunk.ordinal >= 0:
@@ -499,7 +501,7 @@ class SourceCorpus:
         return self.sources[int(self.source_of[number])].content[chunk.start : chunk.end]
 
     def chunk_at(self, source: int, place: int) -> int:
-        """The chunk that holds a character of a source, or else the one before it."""
+        """Returns the chunk that holds a character of a source, or else the one before it."""
         inside = bisect_right(self.indexes[source].chunks, place, key=lambda chunk: chunk.start) - 1
         return int(self.begins[source]) + max(0, inside)
 
@@ -508,26 +510,26 @@ K1, B = 1.2, 0.6
 """BM25's saturation and length normalisation, in the range that its authors recommend (Robertson and Zaragoza, 2009: k1
 1.2 to 2, b 0.5 to 0.8)."""
 MAX_QUESTION_TERMS = 64
-"""Different terms of a question that are looked up; bounds the time of a question that is itself a document."""
+"""Distinct terms of a question that are looked up; bounds the time of a question that is itself a document."""
 LABEL_SHARE = 0.3
 """Weight of a term in the label of a source (a tool's arguments, a title), as a fraction of one in the text. Tuned (ADR
 11)."""
 PIECE_SHARE = 0.6
 """Weight of `user` in `user_id`, as a fraction of the word `user` alone. Tuned (ADR 11)."""
 TOGETHER_SHARE = 0.5
-"""Weight of two terms that stand side by side in question and chunk, as a fraction of the two alone. Tuned (ADR 11)."""
+"""Weight of two terms that are adjacent in question and chunk, as a fraction of the two alone. Tuned (ADR 11)."""
 OTHER_WORDS = 0.5
-"""What an ordinary word of a question that no chunk holds says, as a fraction of one that a single chunk would hold."""
+"""Worth of a question's ordinary word that no chunk holds, as a fraction of one that a single chunk would hold."""
 NEAR_TERMS = 4
-"""Terms within which two terms of a chunk stand side by side: a word or two may come between them."""
+"""Distance up to which two terms of a chunk count as adjacent: a word or two may come between them."""
 COVERAGE = 0.5
 """Fraction of a score that grows with how many of the question's terms the chunk holds. Tuned (ADR 11)."""
 
 
 def lexical(corpus: SourceCorpus, terms: Terms, weights: Mapping[str, float] | None = None) -> Scores:
-    """A score for each chunk, 0 where neither it nor its source's label holds any of the terms.
-    `terms`: the terms to look up, in order; only the first `MAX_QUESTION_TERMS` different ones count; `weights`: of
-    terms; 1 for those that are not in it."""
+    """Returns a score for each chunk, 0 if neither it nor its source's label holds any of the terms.
+    `terms`: the terms to look up, in order; only the first `MAX_QUESTION_TERMS` distinct ones count; `weights`: of
+    terms; 1 for terms that are not in it."""
     order = list(dict.fromkeys(term for term, _ in terms))[:MAX_QUESTION_TERMS]
     if not order or not corpus.count:
         return np.zeros(corpus.count)
@@ -549,9 +551,9 @@ def lexical(corpus: SourceCorpus, terms: Terms, weights: Mapping[str, float] | N
 
 
 def share_held(corpus: SourceCorpus, terms: Terms, *, labels: bool = True) -> Scores:
-    """For each chunk how much of what the terms say it or its source's label holds, from 0 to 1: a rare term says more
-    than a common one. What no chunk holds says the most if it names something; an ordinary word may stand there as
-    another."""
+    """Returns for each chunk the share of the terms' worth that it or its source's label holds, from 0 to 1: a rare
+    term is worth more than a common one. A term that no chunk holds is worth the most if it is a name; an ordinary word
+    may occur there in another form."""
     kinds = dict(reversed(terms))
     order = list(dict.fromkeys(term for term, _ in terms))[:MAX_QUESTION_TERMS]
     if not order or not corpus.count:
@@ -569,25 +571,25 @@ def share_held(corpus: SourceCorpus, terms: Terms, *, labels: bool = True) -> Sc
 
 
 def saturated(counts: NDArray[Any], length: NDArray[np.float64]) -> NDArray[np.float64]:
-    """BM25's term frequency. `length` is the chunk's, as a multiple of the mean; short chunks have no advantage."""
+    """Returns BM25's term frequency. `length` is the chunk's, as a multiple of the mean; short chunks gain nothing."""
     result: NDArray[np.float64] = counts * (K1 + 1) / (counts + K1 * (1 - B + B * np.maximum(1, length)))
     return result
 
 
 def rarity(held: Numbers, of: int) -> NDArray[np.float64]:
-    """BM25's inverse document frequency of terms that `held` of so many chunks hold; 0 if none does."""
+    """Returns BM25's inverse document frequency of terms that `held` of `of` chunks hold; 0 if none does."""
     return np.where(held > 0, np.log(1 + (of - held + 0.5) / (held + 0.5)), 0.0)
 
 
 def _product(matrix: NDArray[Any], vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Matrix times vector. A linear algebra library adds in an order that depends on where memory happens to lie, and
+    """Multiplies matrix and vector. A linear algebra library adds in an order that depends on memory layout, so that
     the same request would be answered differently in another process."""
     result: NDArray[np.float64] = np.add.reduce(matrix * vector, axis=1)
     return result
 
 
 def _together(corpus: SourceCorpus, hits: TermHits, worth: NDArray[np.float64]) -> Scores:
-    """For each chunk the worth of the pairs of terms that stand side by side in it as they do in the question."""
+    """Returns for each chunk the worth of the pairs of terms that are adjacent in it and in the question."""
     if len(hits.places) < 2:
         return np.zeros(corpus.count)
     a, b = slice(None, -1), slice(1, None)
@@ -610,12 +612,12 @@ class TermRanking:
     scores: Scores
     weight: float = 1.0
     calls: bool = False
-    """What is ranked is what the question asks for: it holds what is named there, or stands where it points."""
+    """The question calls for the ranked chunks: they hold what it names, or are at the place that it points to."""
 
 
 def fuse(rankings: Sequence[TermRanking], count: int) -> Scores:
-    """Reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): the sum of weight / (DAMPING + rank) over the
-    rankings that rank a chunk. Equal scores have equal ranks."""
+    """Fuses rankings by reciprocal rank (Cormack, Clarke and Büttcher, 2009): the sum of weight / (DAMPING + rank) over
+    the rankings that rank a chunk. Equal scores have equal ranks."""
     total = np.zeros(count)
     for ranking in rankings:
         ranked = ranking.scores > 0

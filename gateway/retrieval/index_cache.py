@@ -1,4 +1,4 @@
-"""Indexes of contents, kept in the process for later questions on the same texts."""
+"""Caches indexes of contents in the process for later questions on the same texts."""
 
 from collections.abc import Container, Mapping, Sequence
 from threading import Lock
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from gateway.retrieval.corpus import ContentIndex, TermLexicon
 
 MAX_FORGOTTEN = 10_000
-"""Deleted groups that are remembered, so that a request which is still running does not store them again."""
+"""Deleted groups that are remembered, so that a running request does not store their indexes again."""
 
 
 class ContentIndexes:
-    """An LRU cache of indexes by tenant and content digest, for threads. `hits` and `misses` count what was asked for.
-    `max_bytes`: of all indexes together; `ttl`: seconds for which an index is kept."""
+    """A thread-safe LRU cache of indexes by tenant and content digest. `hits` and `misses` count lookups.
+    `max_bytes`: of all indexes together; `ttl`: lifetime of an index in seconds."""
 
     def __init__(self, max_bytes: int, ttl: float, clock: ports.Clock) -> None:
         self._indexes: BoundedCache[str, ContentIndex] = BoundedCache(
@@ -27,17 +27,17 @@ class ContentIndexes:
         )
         self._forgotten: BoundedCache[str, int] = BoundedCache(MAX_FORGOTTEN)
         self.moment = 0
-        """A counter of deletions: what is built from here on may be kept if it is not deleted later."""
+        """A counter of deletions: an index built from this moment on may be cached unless it is deleted later."""
         self._lock = Lock()
         self.hits = self.misses = 0
 
     @property
     def size(self) -> int:
-        """Bytes of all kept indexes."""
+        """Bytes of all cached indexes."""
         return self._indexes.weight
 
     def get(self, tenant: str, digest: str) -> "ContentIndex | None":
-        """The index of that content, None if it is not kept."""
+        """Returns the index of this content; None if it is not cached."""
         with self._lock:
             found = self._indexes.get(artifacts.cache_group(tenant, digest))
             self.hits += found is not None
@@ -45,7 +45,7 @@ class ContentIndexes:
             return found
 
     def keep(self, tenant: str, built: "Mapping[str, ContentIndex]", since: int) -> None:
-        """Keeps indexes by content digest, except of contents that were deleted after the moment `since`."""
+        """Caches indexes by content digest, except those of contents that were deleted after the moment `since`."""
         with self._lock:
             for digest, index in built.items():
                 group = artifacts.cache_group(tenant, digest)
@@ -53,8 +53,8 @@ class ContentIndexes:
                     self._indexes.put(group, index, weight=index.size)
 
     def evict(self, *groups: str) -> None:
-        """Deletes the indexes of these groups (`cache_group`), also those that are still being built: they leave with
-        their contents (guarantee §5)."""
+        """Deletes the indexes of these groups (`cache_group`), including those still being built: they leave with their
+        contents (guarantee §5)."""
         with self._lock:
             self.moment += 1
             for group in groups:
@@ -63,14 +63,14 @@ class ContentIndexes:
 
 
 KEPT_CHARS = 2000
-"""Characters from which an index is kept; a shorter text is indexed faster than it is looked up by its digest."""
+"""Characters from which an index is cached; indexing a shorter text is faster than looking it up by its digest."""
 
 
 class PassageFinder:
     """Relevance for one request (`core.types.relevance.Relevance`): indexes each text once, and not at all if its index
-    is kept. numpy and the stemmers are loaded at the first call.
-    `kept`: where indexes are kept beyond the request; None: nowhere; `noted`: indexes of short texts that can be
-    recalled, as the request before had them."""
+    is cached. numpy and the stemmers are loaded at the first call.
+    `kept`: cache of indexes beyond the request; None: there is none; `noted`: the previous request's indexes of short
+    texts that can be recalled."""
 
     def __init__(
         self, kept: ContentIndexes | None, tenant: str, noted: "NotedForms[str, ContentIndex] | None" = None
@@ -90,18 +90,18 @@ class PassageFinder:
         whole = {source.content for source in sources if not question.is_large(source)}
 
         def indexes(texts: Sequence[str], lexicon: "TermLexicon") -> "list[ContentIndex]":
-            """Regions are not kept: each question has its own, and the deletion of their text would miss them."""
+            """Indexes texts without caching regions: each question has its own, and deletion would miss them."""
             return self._indexes(texts, lexicon, kept=whole)
 
         return question.search_by_regions(lambda parts: rank.relevance(query, parts, indexes), query, sources)
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """Digests of the contents whose indexes are kept, or will be by `keep`."""
+        """Digests of the contents whose indexes are cached, or will be by `keep`."""
         return tuple(self._digests)
 
     def keep(self) -> None:
-        """Keeps the new indexes; to be called once the conversation that holds the contents is stored."""
+        """Caches the new indexes; to be called after the conversation that holds the contents is stored."""
         if self._kept is not None:
             built = {digest: index.alone() for digest, index in self._built.items()}
             self._kept.keep(self._tenant, built, self._since)
@@ -109,7 +109,7 @@ class PassageFinder:
     def _indexes(
         self, texts: Sequence[str], lexicon: "TermLexicon", kept: Container[str] | None = None
     ) -> "list[ContentIndex]":
-        """An index of each text; `kept` are those that may be kept, None: all."""
+        """Returns an index of each text; `kept` are those that may be cached, None: all."""
         from gateway.retrieval import corpus
 
         new = [text for text in dict.fromkeys(texts) if not self._is_known(text, kept is None or text in kept)]
@@ -124,7 +124,7 @@ class PassageFinder:
         return [self._known[text] for text in texts]
 
     def _is_known(self, text: str, may_be_kept: bool) -> bool:
-        """Whether this request, or one before it, has indexed the text."""
+        """Returns whether this request, or an earlier one, has indexed the text."""
         if text in self._known:
             return True
         found = self._noted.get(text) if self._noted is not None else None

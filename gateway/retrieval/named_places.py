@@ -1,5 +1,5 @@
-"""The places that a question names, in English or German: `page 12`, `Zeile 300`, `Sheet2!B17`, `a.py:120`, `the third
-slide` (guarantee §14.2). Loads nothing heavy: the server asks it of each request that has pages of a PDF."""
+"""Finds the places that a question names, in English or German: `page 12`, `Zeile 300`, `Sheet2!B17`, `a.py:120`, `the
+third slide` (guarantee §14.2). Loads nothing heavy: the server uses it for each request that has pages of a PDF."""
 
 import re
 from collections.abc import Iterator
@@ -39,21 +39,21 @@ CELL_RANGE = re.compile(
     re.IGNORECASE,
 )
 IN_FILE = re.compile(r"(?<=\.)(?:\w{1,8})(?::|#L)(\d{1,7})\b")
-"""`src/a.py:120`, as tools name a line."""
+"""A line in a file as tools name it: `src/a.py:120`."""
 NAMING_WORDS = re.compile(r"\w\.[a-z]\w{0,7}\b|(?<!\w)(?:sheet|tab|table|file|blatt|tabelle|datei)", re.IGNORECASE)
 """Whether a question may name a file, sheet or table."""
 QUESTION_CHARS = 4000
-"""Characters at the beginning of a question, and at its end, in which numbers of places are looked for."""
+"""Characters at the beginning of a question, and at its end, that are searched for numbers of places."""
 MAX_NUMBERS = 20
-"""Numbers of places in one question that are looked for."""
+"""Numbers of places found in one question at most."""
 MIN_NAME = 3
-"""Characters of a name below which it may stand in a question by chance."""
+"""Shorter names may occur in a question by chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedPlaces:
-    """`asked` is the question in small letters; `numbered` are the kinds and numbers of its pages, slides, chapters and
-    notebook cells, `lines` the first and last of its lines or rows."""
+    """`asked` is the question in lower case; `numbered` are the kinds and numbers of its pages, slides, chapters and
+    notebook cells, `lines` the first and last number of each range of lines or rows."""
 
     asked: str
     numbered: frozenset[tuple[str, int]]
@@ -64,16 +64,16 @@ class NamedPlaces:
         return bool(self.numbered or self.lines or self.may_name)
 
     def names(self, name: str) -> bool:
-        """Whether the question has this name as a word."""
+        """Returns whether the question has this name as a word."""
         return len(name) >= MIN_NAME and _holds_word(self.asked, name.lower())
 
     def names_place(self, kind: str, name: str) -> bool:
-        """The same of a sheet, table or file; a short name counts behind its kind."""
+        """Returns whether the question names a sheet, table or file; a short name counts only after its kind."""
         return self.names(name) or (len(name) < MIN_NAME and f"{kind} {name.lower()}" in self.asked)
 
 
 def places_named(question: str) -> NamedPlaces:
-    """What a question names. The time is linear in its length."""
+    """Finds the places that a question names. The time is linear in its length."""
     searched = question
     if len(question) > 2 * QUESTION_CHARS:
         searched = f"{question[:QUESTION_CHARS]}\n{question[-QUESTION_CHARS:]}"
@@ -90,7 +90,7 @@ def places_named(question: str) -> NamedPlaces:
 
 
 def _ranges(question: str) -> Iterator[tuple[str, int, int]]:
-    """Kind, first and last number of each place."""
+    """Yields kind, first and last number of each place."""
     left = MAX_NUMBERS
     for match in NAMED_PLACE.finditer(question):
         kind, before = KIND_OF[match["kind"].lower()], 0
@@ -120,7 +120,7 @@ def _stem(ordinal: str) -> str:
 
 
 def _holds_word(text: str, word: str) -> bool:
-    """Whether it stands there by itself. Ten thousand names are no ten thousand patterns."""
+    """Returns whether the text contains the word by itself. Avoids a pattern for each of ten thousand names."""
     at = text.find(word)
     while at >= 0:
         end = at + len(word)

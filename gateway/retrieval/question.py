@@ -1,8 +1,8 @@
-"""What a question refers to: whose words it asks for, which words it quotes, what its pronouns stand for, and what
-is in the places that it names (guarantee §14.2). And a first look that finds the regions of very long texts that share
+"""Resolves what a question refers to: whose messages it asks for, which words it quotes, what its pronouns stand for,
+and what is in the places that it names (guarantee §14.2). A first scan finds the regions of very long texts that share
 words with it, so that only those are searched closely.
 
-An index of 50 million characters would take seconds and a gigabyte. The first look takes a tenth of that time, and no
+An index of 50 million characters would take seconds and a gigabyte. The first scan takes a tenth of that time, and no
 more memory than a region."""
 
 import re
@@ -35,14 +35,14 @@ from gateway.retrieval.named_places import MAX_NUMBERS, NamedPlaces, places_name
 COUNTED = frozenset({"", "file", "sheet"})
 """Kinds of sections whose lines or rows have numbers."""
 MAX_FILES = 8
-"""Files, or sheets, of one text in which a line is looked for that names none of them."""
+"""Files, or sheets, of one text that are searched for a line if the question names none of them."""
 NAMED_FILE = re.compile(r"[^\s/\\\"']+\.\w{1,8}\b")
 MIN_STEM = 4
-"""Characters of a file's name without its ending from which it may stand for the file."""
+"""Minimum characters of a file's name without its ending if it is to stand for the file."""
 
 
 def place_scores(corpus: SourceCorpus, named: NamedPlaces) -> Scores | None:
-    """For each chunk how many of the places that the question names it is of; None if there is none."""
+    """Returns for each chunk how many of the places that the question names contain it; None if there are none."""
     scores = np.zeros(corpus.count)
     for source, index in enumerate(corpus.indexes):
         content = corpus.sources[source].content
@@ -63,7 +63,7 @@ def place_scores(corpus: SourceCorpus, named: NamedPlaces) -> Scores | None:
 
 
 def line_scores(corpus: SourceCorpus, named: NamedPlaces) -> Scores | None:
-    """The chunks of the lines, rows and cells that the question names, in its order; None if there are none."""
+    """Scores the chunks of the lines, rows and cells that the question names, in its order; None if there are none."""
     if not named.lines:
         return None
     scores = np.zeros(corpus.count)
@@ -78,9 +78,9 @@ def line_scores(corpus: SourceCorpus, named: NamedPlaces) -> Scores | None:
 
 
 def lines_named(named: NamedPlaces, source: SearchedSource, *, alone: bool = False) -> tuple[Span, ...]:
-    """The stretches of a text that are the lines, rows and cells which a question names. Where files and sheets are
-    named, it is theirs alone.
-    `alone`: lines of a text without marks count, too, though the question does not say of which text they are."""
+    """Returns the stretches of a text that are the lines, rows and cells named by a question. If the question names
+    files and sheets, only their lines count.
+    `alone`: lines of a text without marks count, too, though the question does not name the text."""
     content = source.content
     if not named.lines or not content:
         return ()
@@ -93,7 +93,7 @@ def lines_named(named: NamedPlaces, source: SearchedSource, *, alone: bool = Fal
 
 
 def numbered_named(named: NamedPlaces, content: str) -> list[Span]:
-    """The pages, slides, chapters and notebook cells of a text that a question names."""
+    """Returns the pages, slides, chapters and notebook cells of a text that a question names."""
     if not named.numbered or not places.is_marked(content):
         return []
     pages = (each for each in TextPlaces(content).sections() if each.kind in places.NUMBERED)
@@ -101,7 +101,7 @@ def numbered_named(named: NamedPlaces, content: str) -> list[Span]:
 
 
 def is_label_named(label: str, named: NamedPlaces) -> bool:
-    """Whether the question names a text by its title: a file's name, also without its ending."""
+    """Returns whether the question names a text by its title: a file's name, with or without its ending."""
     if named.names(label):
         return True
     for name in NAMED_FILE.findall(label)[:MAX_FILES]:
@@ -112,7 +112,8 @@ def is_label_named(label: str, named: NamedPlaces) -> bool:
 
 
 def _meant(sections: Sequence[PlaceSection], named: NamedPlaces) -> Iterator[PlaceSection]:
-    """The sections with lines that the question may mean: of sheets and files that it names, else of the first ones."""
+    """Yields the sections with lines that the question may mean: in sheets and files that it names, else the first
+    ones."""
     counted = [each for each in sections if each.kind in COUNTED]
     for kinds in (("sheet",), ("file",)):
         own = [each for each in counted if each.kind in kinds and is_named(each.kind, each.name, named)]
@@ -131,7 +132,7 @@ def _sheet(section: PlaceSection) -> str:
 
 
 def is_named(kind: str, name: str, named: NamedPlaces) -> bool:
-    """Whether the question names the place of a marker: a page by its number, a sheet or file by its name."""
+    """Returns whether the question names the place of a marker: a page by its number, a sheet or file by its name."""
     if kind in places.NUMBERED:
         return name.isdecimal() and (kind, int(name)) in named.numbered
     sheet = places.SHEET.match(name) if kind == "sheet" else None
@@ -139,7 +140,8 @@ def is_named(kind: str, name: str, named: NamedPlaces) -> bool:
 
 
 def _of_named_texts(corpus: SourceCorpus, named: NamedPlaces, scores: Scores) -> Scores | None:
-    """The scores, where some are of texts that the question names by their titles theirs alone; None if all are 0."""
+    """Returns the scores, only those of texts that the question names by title if any of them score; None if all are
+    0."""
     if not scores.any():
         return None
     if len(corpus.sources) > 1:
@@ -150,16 +152,16 @@ def _of_named_texts(corpus: SourceCorpus, named: NamedPlaces, scores: Scores) ->
 
 
 SPEAKER = re.compile(r"(?:\[[^\]\n]{1,60}\] ?)?([^\W\d_][\w.'-]{0,30}(?: [^\W\d_][\w.'-]{0,30}){0,2}): ")
-"""The beginning of a turn in a chat log: a time in brackets perhaps, then the speaker's name."""
+"""The beginning of a turn in a chat log: perhaps a time in brackets, then the speaker's name."""
 MIN_SPEAKERS = 0.5
-"""Fraction of the turns that must say who speaks: a single line that begins with a word and a colon is no chat log."""
+"""Fraction of the turns that must name a speaker: a single line that begins with a word and a colon is no chat log."""
 OTHERS_SHARE = 0.2
-"""Weight of what somebody else said than the person whom the question names. Tuned (ADR 11)."""
+"""Weight of turns of speakers other than the person whom the question names. Tuned (ADR 11)."""
 
 
 def speaker_weights(corpus: SourceCorpus, question: str) -> Scores | None:
-    """For each chunk 1, or `OTHERS_SHARE` where it is a turn of somebody whom the question does not name.
-    None if the question names none of the speakers, or all of them."""
+    """Returns for each chunk 1, or `OTHERS_SHARE` if it is a turn of a speaker whom the question does not name. None if
+    the question names none of the speakers, or all of them."""
     names = [speaker(source) for source in corpus.sources]
     turns = [source.kind == "turn" for source in corpus.sources]
     known = {name for name in names if name}
@@ -175,7 +177,8 @@ def speaker_weights(corpus: SourceCorpus, question: str) -> Scores | None:
 
 
 def speaker(source: SearchedSource) -> str:
-    """Who said a turn: the message's `name`, or the name that its text begins with; empty if neither is there."""
+    """Returns a turn's speaker: the message's `name`, or the name that its text begins with; empty if neither
+    exists."""
     if source.kind != "turn":
         return ""
     _, _, name = source.label.partition(" ")
@@ -187,12 +190,12 @@ def speaker(source: SearchedSource) -> str:
 
 QUOTED = re.compile(r'"([^"\n]{3,200})"|“([^”\n]{3,200})”|`([^`\n]{3,200})`|(?<!\w)\'([^\'\n]{3,200})\'(?!\w)')
 MAX_QUOTED_PLACES = 200
-"""Places of a quotation that are looked at in one text; one with more of them tells no passage apart."""
+"""Occurrences of a quotation that are examined in one text; one with more identifies no passage."""
 
 
 def quotation_scores(corpus: SourceCorpus, question: str) -> Scores:
-    """For each chunk the rarity of the question's quotations that begin in it, longer ones counting more. They are
-    looked up as they are written, but for case: stop words and signs say something here."""
+    """Returns for each chunk the rarity of the question's quotations that begin in it; longer ones count more. They are
+    searched as written, except for case: stop words and signs matter here."""
     scores = np.zeros(corpus.count)
     quotations = {next(filter(None, groups)).strip().lower() for groups in QUOTED.findall(question)}
     texts = [source.content.lower() for source in corpus.sources] if quotations else []
@@ -224,25 +227,26 @@ POINTING = re.compile(
 RECENT = 6
 """Messages before the question from which a pronoun borrows terms."""
 RECENT_CHARS = 4000
-"""Characters of each of them that are read: a pronoun refers to what a message begins with more than to its end."""
+"""Characters read of each of them: a pronoun refers to the beginning of a message more often than to its end."""
 EXCHANGE = 2
-"""The latest messages, in which stands what a pronoun means most of the time."""
+"""The latest messages, which mostly hold what a pronoun means."""
 FADING = 0.6
 """Weight of a message's terms as a fraction of those of the next later one. Tuned (ADR 11)."""
 MAX_BORROWED = 24
-"""Terms that are borrowed, so that they do not outnumber those of the question."""
+"""Limit of borrowed terms, so that they do not outnumber those of the question."""
 SHORT_QUESTION = 8
-"""Terms below which a question that names nothing is taken for a follow-up."""
+"""A question with fewer terms that names nothing is taken for a follow-up."""
 BORROWED_WEIGHT = {IDENTIFIER: 1.0, NAME: 0.7, NUMBER: 0.5, PLAIN: 0.15}
 """Weight of a borrowed term by its kind: pronouns stand for things that have a name. Tuned (ADR 11)."""
 PIECE_WEIGHT = 0.3
 
 
 def borrowed_terms(question: str, recent: Sequence[str], lexicon: TermLexicon) -> dict[str, float]:
-    """Terms of the latest messages that the question's pronouns may stand for, with their weights.
+    """Returns terms of the latest messages that the question's pronouns may stand for, with their weights.
 
     Empty if the question refers to nothing outside itself: it has no pronoun, or one that stands for a name in it.
-    `recent`: the messages before the question, latest last."""
+    `recent`: the messages before the question, latest last.
+    """
     own = lexicon.question(question)
     names_nothing = not _names(question, lexicon) and len(own) < SHORT_QUESTION
     if not (names_nothing or _refers_back(question, lexicon)):
@@ -258,8 +262,8 @@ def borrowed_terms(question: str, recent: Sequence[str], lexicon: TermLexicon) -
 
 
 def named_before(question: str, recent: Sequence[str], lexicon: TermLexicon) -> Terms:
-    """The names and identifiers of the latest exchange, one of which a pronoun of the question stands for; none if it
-    has no such pronoun, and words of its own."""
+    """Returns the names and identifiers of the latest exchange, one of which a pronoun of the question stands for; none
+    if the question has no such pronoun, and words of its own."""
     if lexicon.question(question) and not _refers_back(question, lexicon):
         return []
     found = [term for text in recent[-EXCHANGE:] for term in lexicon.question(text[:RECENT_CHARS])]
@@ -267,7 +271,7 @@ def named_before(question: str, recent: Sequence[str], lexicon: TermLexicon) -> 
 
 
 def _refers_back(question: str, lexicon: TermLexicon) -> bool:
-    """Whether it has a pronoun that stands for nothing in the question itself: `his` after a name means that name."""
+    """Returns whether a pronoun stands for nothing in the question itself: `his` after a name means that name."""
     first = PRONOUN.search(question)
     if first is None or POINTING.search(question):
         return first is not None
@@ -275,32 +279,32 @@ def _refers_back(question: str, lexicon: TermLexicon) -> bool:
 
 
 def _names(text: str, lexicon: TermLexicon) -> bool:
-    """Whether it names a person or thing. The first word has a capital letter whatever it is, and words in capitals
-    (`ZIP`, `URL`) mostly say what is asked for."""
+    """Returns whether the text names a person or thing. The first word is capitalised in any case, and words in
+    capitals (`ZIP`, `URL`) mostly are what is asked for."""
     rest = " ".join(word for word in text.split()[1:] if not (word.isalpha() and word.isupper()))
     return any(kind in (IDENTIFIER, NAME, NUMBER) for _, kind in lexicon.question(rest))
 
 
 LARGE_TEXT_CHARS = 4_000_000
-"""Characters from which a text is looked through by regions: an index of so many takes half a second and 100 MB."""
+"""Characters from which a text is scanned by regions: an index of so many takes half a second and 100 MB."""
 SEARCHED_CHARS = 2_000_000
-"""Characters of the best regions, which are searched closely: ten times as many as a large window holds."""
+"""Characters of the best regions that are searched closely: ten times as many as a large window holds."""
 LONG_STEM = 5
-"""Letters from which a stem is looked for without its last one, which differs in some forms: `battery`, `batteries`."""
+"""Letters from which a stem is searched without its last one, which differs in some forms: `battery`, `batteries`."""
 
 Search = Callable[[Sequence[SearchedSource]], list[list[RankedPassage]]]
 
 
 def is_large(source: SearchedSource) -> bool:
-    """Whether its text is looked through by regions."""
+    """Returns whether the source's text is scanned by regions."""
     return len(source.content) >= LARGE_TEXT_CHARS
 
 
 def search_by_regions(
     search: Search, query: RelevanceQuery, sources: Sequence[SearchedSource]
 ) -> list[list[RankedPassage]]:
-    """The passages of each source, scored by `search` as one corpus; of a large text those of its best regions, and
-    every other region as one passage of score 0."""
+    """Returns the passages of each source, scored by `search` as one corpus; for a large text those of its best
+    regions, and every other region as one passage of score 0."""
     needles, named = _needles(query), places_named(query.question)
     each = [_parts(source, needles, named) if is_large(source) else [(source, 0, 0)] for source in sources]
     found = iter(search([part for parts in each for part, _, _ in parts]))
@@ -311,7 +315,7 @@ def search_by_regions(
 
 
 def _needles(query: RelevanceQuery) -> dict[str, float]:
-    """The beginnings of the words that are looked for, with their weights."""
+    """Returns the beginnings of the words to search for, with their weights."""
     lexicon = TermLexicon()
     terms: dict[str, float] = dict(borrowed_terms(query.question, query.recent, lexicon))
     for text in (query.question, *query.searches):
@@ -326,8 +330,8 @@ def _needles(query: RelevanceQuery) -> dict[str, float]:
 def _parts(
     source: SearchedSource, needles: dict[str, float], named: NamedPlaces
 ) -> list[tuple[SearchedSource, int, int]]:
-    """The best regions as sources of their own: each with its first character in the text, and the length of the
-    table's first row that stands above it. Lines are counted in the whole text."""
+    """Returns the best regions as sources of their own: each with its first character in the text, and the length of
+    the heading that precedes it (markers, or a table's first row). Lines are counted in the whole text."""
     text = source.content
     header = "" if places.is_marked(text) else _first_row(text)
     markers = MarkerHeadings(text) if places.is_marked(text) else None
@@ -343,8 +347,8 @@ def _parts(
 
 
 def _best(text: str, needles: dict[str, float], named: Sequence[Span] = ()) -> list[Span]:
-    """The regions that share most words with the question, in order: the first, the last, and those in which a place
-    begins that it names are always among them."""
+    """Returns the regions that share most words with the question, in order; the first, the last, and those in which a
+    place begins that it names are always included."""
     regions = list(places.region_spans(text))
     counts = np.empty((len(regions), len(needles)))
     for number, (start, end) in enumerate(regions):
@@ -368,7 +372,7 @@ def _best(text: str, needles: dict[str, float], named: Sequence[Span] = ()) -> l
 
 
 def _merged(spans: Sequence[Span]) -> Iterator[Span]:
-    """The spans in order; neighbours as one."""
+    """Yields the spans in order, adjacent ones merged."""
     held: Span | None = None
     for start, end in spans:
         if held is not None and held[1] == start:
@@ -382,7 +386,7 @@ def _merged(spans: Sequence[Span]) -> Iterator[Span]:
 
 
 def _first_row(text: str) -> str:
-    """The first row of a table, which names the columns; "" for other texts."""
+    """Returns the first row of a table, which names the columns; "" for other texts."""
     end = text.find("\n") + 1
     if not 0 < end < places.REGION_CHARS or structured.separator_of(text, 0, places.REGION_CHARS) is None:
         return ""
@@ -392,7 +396,7 @@ def _first_row(text: str) -> str:
 def _joined(
     parts: Sequence[tuple[SearchedSource, int, int]], found: Iterator[list[RankedPassage]], length: int
 ) -> Iterator[RankedPassage]:
-    """The passages of all parts by their place in the whole text; what no part holds is in passages of score 0."""
+    """Yields the passages of all parts by their place in the whole text, and passages of score 0 between the parts."""
     at = 0
     for source, start, above in parts:
         yield from _unsearched(at, start)

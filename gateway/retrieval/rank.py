@@ -1,7 +1,7 @@
 """Scores the passages of texts by their relevance to a question.
 
-It also ranks the records that a superlative asks for: the most or the least, of which field (`most expensive`: the
-highest price, cost, fare …).
+It also ranks the records that a superlative asks for: those with the highest or lowest value of a field (`most
+expensive`: the highest price, cost, fare …).
 """
 
 import re
@@ -48,7 +48,7 @@ from gateway.retrieval.question import (
     speaker_weights,
 )
 
-# Reads values of records as numbers: amounts with units, sizes, durations, dates.
+# Parses values of records as numbers: amounts with units, sizes, durations, dates.
 
 DIGIT = re.compile(r"\d")
 AMOUNT = re.compile(r"^\s*[~<>≈]?\s*[$€£¥₹]?\s*([+-]?\d[\d,_ ]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-zµ%°$€£]{0,8})")
@@ -75,14 +75,14 @@ _UNITS = {
     86400.0: "days",
 }
 UNIT_FACTORS = {unit: factor for factor, units in _UNITS.items() for unit in units.split()}
-"""Factors to one base unit (second, metre, kilogram, byte). `m` and `b` are read as in amounts of money."""
+"""Factors to one base unit (second, metre, kilogram, byte). `m` and `b` mean million and billion, as for money."""
 DAY = 86400.0
 MAX_VALUE_CHARS = 60
-"""Characters beyond which a value is text, whatever it begins with."""
+"""A longer value is text, whatever it begins with."""
 
 
 def quantity(value: Any) -> float | None:
-    """A number by which values of one field compare, dates in seconds; None if the value says no quantity."""
+    """Parses a value as a number that is comparable within one field, dates in seconds; None if it is no quantity."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
@@ -108,7 +108,7 @@ def _of_text(text: str) -> float | None:
 
 
 def _moment(text: str) -> float | None:
-    """Seconds of a date. Raises ValueError: there is no such day."""
+    """Returns the seconds of a date; None if the text is none. Raises ValueError: there is no such day."""
     if found := DATE.match(text):
         year, month, day, hour, minute, second = (int(group or 0) for group in found.groups())
         return date(year, month, day).toordinal() * DAY + hour * 3600 + minute * 60 + second
@@ -137,9 +137,9 @@ QUESTION_WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class SuperlativeQuestion:
-    """What a question asks for: the highest (1) or lowest (-1) value of a field.
+    """A question for the highest (1) or lowest (-1) value of a field.
 
-    `fields` are words in the names of fields with the direction of each, the likeliest first. `direction` holds for a
+    `fields` are words in the names of fields with the direction of each, the likeliest first. `direction` applies to a
     field that the question itself names.
     """
 
@@ -148,7 +148,7 @@ class SuperlativeQuestion:
 
 
 def superlative(question: str) -> SuperlativeQuestion | None:
-    """The first superlative of a question, None if it has none."""
+    """Finds the first superlative of a question; None if it has none."""
     known = superlative_fields()
     for match in MORE.finditer(question):
         fields = known.get(match[2].lower())
@@ -164,7 +164,7 @@ def superlative(question: str) -> SuperlativeQuestion | None:
 
 
 def _base(word: str) -> str | None:
-    """The adjective of the table that a word in -est is made of."""
+    """Returns the adjective of the table from which a word in -est is formed."""
     found = EST.fullmatch(word)
     if found is None:
         return None
@@ -175,7 +175,7 @@ def _base(word: str) -> str | None:
 
 @cache
 def superlative_fields() -> dict[str, tuple[tuple[str, int], ...]]:
-    """By adjective, words in the names of the fields that it is about with the direction of each, the likeliest
+    """Returns for each adjective the words in the names of its fields, with the direction of each, the likeliest
     first."""
     found = {}
     for adjectives, names in _told("superlatives.txt"):
@@ -188,7 +188,7 @@ def superlative_fields() -> dict[str, tuple[tuple[str, int], ...]]:
 
 
 def _told(table: str) -> Iterator[tuple[str, str]]:
-    """The rows of a table beside this module: what it is called, and what that stands for."""
+    """Yields the rows of a table beside this module: names, and what they stand for."""
     for line in Path(__file__).with_name(table).read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             names, _, members = line.partition("|")
@@ -196,19 +196,19 @@ def _told(table: str) -> Iterator[tuple[str, str]]:
 
 
 FIRST = 5
-"""Records of each text that are ranked: ties, and fields of another meaning, leave some room for error."""
+"""Records of each text that are ranked: more than one, for ties and for fields of another meaning."""
 LIKELY = 0.7
 """Minimum worth of a text's field, as a fraction of the best text's."""
 MIN_FILLED = 0.2
 """Fraction of a text's records that must have a comparable value in the field."""
 NAMED_WORTH = 3.0
-"""Worth of a field whose own name stands in the question; a third if only the objects around it are named."""
+"""Worth of a field that the question names; a third if it names only the objects around the field."""
 FIELD_WORTH, FADING = 2.0, 0.15
 """Worth of the likeliest field of the superlative, and how much less each following one is worth."""
 LABEL_WORTH = 0.5
-"""Added where the question names the source, such as `list_lakes`."""
+"""Added if the question names the source, such as `list_lakes`."""
 NO_QUANTITIES = frozenset(["id", "zip", "phone"])
-"""Names of fields whose numbers have no order that anybody asks for."""
+"""Names of fields whose numbers have no meaningful order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +220,8 @@ class _FieldRecord:
 
 
 def superlative_scores(corpus: SourceCorpus, question: str) -> Scores | None:
-    """Scores of the chunks of the records with the highest or lowest values, those of all likely texts in turn: first
-    the best of each, then the second. None if the question has no superlative or no text has such a field."""
+    """Scores the chunks of the records with the highest or lowest values, alternating between all likely texts: first
+    the best record of each, then the second. None if the question has no superlative or no text has such a field."""
     asked = superlative(question)
     if asked is None:
         return None
@@ -250,7 +250,7 @@ def superlative_scores(corpus: SourceCorpus, question: str) -> Scores | None:
 
 def _records(corpus: SourceCorpus, source: int) -> list[_FieldRecord]:
     content, chunks, begin = corpus.sources[source].content, list(corpus.indexes[source].chunks), corpus.begins[source]
-    if len(content) <= SHORT_TEXT_CHARS:  # one chunk, whose records are told apart here alone
+    if len(content) <= SHORT_TEXT_CHARS:  # one chunk, whose records are separated only here
         firsts = {chunk.record: chunk for chunk in reversed(passages(content)) if chunk.ordinal >= 0}
         return [_FieldRecord([int(begin)], fields_of(content, chunk)) for chunk in firsts.values()]
     return [_FieldRecord(numbers, fields_of(content, chunks[numbers[0] - begin])) for numbers in corpus.records(source)]
@@ -259,7 +259,7 @@ def _records(corpus: SourceCorpus, source: int) -> list[_FieldRecord]:
 def _best_field(
     records: Sequence[_FieldRecord], asked: SuperlativeQuestion, words: frozenset[str], lexicon: TermLexicon
 ) -> tuple[float, str, int] | None:
-    """Worth, name and direction of the field that is asked for, None if the records have no such field."""
+    """Returns worth, name and direction of the field that is asked for; None if the records have no such field."""
     best: tuple[float, str, int] | None = None
     likely = [(term, sign) for word, sign in asked.fields for term, _ in lexicon.question(word)[:1]]
     for name in dict.fromkeys(name for record in records for name, _ in record.fields):
@@ -279,13 +279,13 @@ def _best_field(
 
 
 def _is_filled(records: Sequence[_FieldRecord], name: str) -> bool:
-    """Whether enough of the records have a comparable value of that name."""
+    """Returns whether enough of the records have a comparable value of that name."""
     filled = sum(any(each == name and quantity(v) is not None for each, v in record.fields) for record in records)
     return filled >= max(2, MIN_FILLED * len(records))
 
 
 def _extreme(corpus: SourceCorpus, records: Sequence[_FieldRecord], name: str, sign: int) -> list[list[int]]:
-    """For each of the records with the most extreme values its first chunk and the one that holds the value."""
+    """Returns for each of the records with the most extreme values its first chunk and the one that holds the value."""
     found = []
     for record in records:
         values = [(n * sign, v) for each, v in record.fields if each == name and (n := quantity(v)) is not None]
@@ -296,17 +296,17 @@ def _extreme(corpus: SourceCorpus, records: Sequence[_FieldRecord], name: str, s
 
 
 def _holding(corpus: SourceCorpus, record: _FieldRecord, name: str, value: Any) -> list[int]:
-    """A record's first chunk, and the first one that holds a value beneath its name."""
+    """Returns a record's first chunk, and the first later one that holds a value after its name."""
     pair = re.compile(re.escape(name.rpartition(" ")[2]) + r'"?\s*[:=]\s*"?' + re.escape(str(value)))
     return record.chunks[:1] + [chunk for chunk in record.chunks[1:] if pair.search(corpus.text_of(chunk))][:1]
 
 
-# Finds talk about a topic that the question names: a question about pets is answered by "we have a puppy".
+# Finds turns about a topic that the question names: a question about pets is answered by "we have a puppy".
 
 
 @cache
 def topics() -> dict[int, Numbers]:
-    """For each term that names a topic, the terms in which people speak of it, as sorted numbers."""
+    """Returns for each term that names a topic the terms with which people speak of it, as sorted numbers."""
     lexicon = TermLexicon()
     found: dict[int, set[int]] = {}
     for sides in _told("topics.txt"):
@@ -317,10 +317,11 @@ def topics() -> dict[int, Numbers]:
 
 
 def topic_scores(corpus: SourceCorpus, question: Terms) -> Scores | None:
-    """A BM25 score for each turn of a conversation, in which all words of a topic count as one term.
+    """Returns a BM25 score for each turn of a conversation, in which all words of a topic count as one term.
 
-    Only turns are scored: records name what they hold by fields, and a document mostly holds the topic's own name.
-    None if the question names no topic or no turn speaks of it."""
+    Only turns are scored: records name their contents by fields, and a document mostly holds the topic's own name. None
+    if the question names no topic or no turn speaks of it.
+    """
     asked = numbers_of(question)
     groups = [np.setdiff1d(topics()[n], asked) for n in dict.fromkeys(asked.tolist()) if n in topics()]
     is_turn = corpus.is_turn
@@ -337,8 +338,8 @@ def topic_scores(corpus: SourceCorpus, question: Terms) -> Scores | None:
     return scores if scores.any() else None
 
 
-# Answers questions of position: `the third entry`, `your first tool call`, `row 12`, `die letzte Zeile`, `how does it
-# begin`.
+# Finds positions that a question asks for: `the third entry`, `your first tool call`, `row 12`, `die letzte Zeile`,
+# `how does it begin`.
 
 LAST = -1
 ORDINAL_NOUN = re.compile(
@@ -373,16 +374,16 @@ edit edited write wrote written change changed patch replace create created
 fetch fetched visit visited browse browsed download downloaded get got web
 """
 TOOL_WORDS = tuple(frozenset(line.split()) for line in _TOOL_WORDS.strip().splitlines())
-"""Words of one line mean the same kind of tool: `the first file you opened` is what `read_file` gave first."""
+"""Words of one line mean the same kind of tool: `the first file you opened` is the first result of `read_file`."""
 RANK_WORD = re.compile(r"[A-Za-z]+")
 FOLLOWING = 2
-"""Records after the one that is asked for that are ranked, too: people do not all count from the same line."""
+"""Further records ranked after the one that is asked for: people do not all count from the same line."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedPosition:
-    """Which text, and which record in it, a question asks for: from 0 on, from the end if negative (-1: the last),
-    None if it does not say.
+    """The numbers of the text, and of the record in it, that a question asks for: from 0 on, from the end if negative
+    (-1: the last), None if not stated.
 
     `noun` is the word for the text (`grep`, `file`, `call`). `by_lines`: the record is a line. `edge`: the record is
     whatever the text begins or ends with.
@@ -396,7 +397,7 @@ class NamedPosition:
 
 
 def position_scores(corpus: SourceCorpus, question: str) -> Scores | None:
-    """Scores of the chunks at the position that the question asks for, None if it asks for none."""
+    """Scores the chunks at the position that the question asks for; None if it asks for none."""
     artifacts = [i for i, source in enumerate(corpus.sources) if source.kind == "artifact"]
     artifacts.sort(key=lambda i: corpus.sources[i].number)
     labels = {i: corpus.sources[i].label.partition(" ")[0].lower() for i in artifacts}
@@ -404,7 +405,7 @@ def position_scores(corpus: SourceCorpus, question: str) -> Scores | None:
     asked = position(question, frozenset().union(*tools.values()))
     if asked is None or not artifacts:
         return None
-    if asked.text is None:  # all of what the current turn fetched, else the latest
+    if asked.text is None:  # all texts that the current turn fetched, else the latest one
         sources = [i for i in artifacts if not corpus.sources[i].historical] or artifacts[-1:]
     else:
         among = _of_tool(asked.noun, question, artifacts, tools)
@@ -419,7 +420,7 @@ def position_scores(corpus: SourceCorpus, question: str) -> Scores | None:
 
 
 def position(question: str, tools: frozenset[str]) -> NamedPosition | None:
-    """The position that a question asks for, None if it asks for none.
+    """Finds the position that a question asks for; None if it asks for none.
     `tools`: words in the names of the tools: `the second grep` is the second text of that tool."""
     text: tuple[int, str] | None = None
     record: tuple[int, str] | None = None
@@ -441,7 +442,7 @@ def position(question: str, tools: frozenset[str]) -> NamedPosition | None:
 
 
 def _number(ordinal: str) -> int | None:
-    """The index that an ordinal stands for, negative from the end; None for `0th`."""
+    """Returns the index of an ordinal, negative from the end; None for `0th`."""
     if ordinal in ENGLISH:
         return ENGLISH.index(ordinal)
     for number, word in enumerate(GERMAN):
@@ -456,7 +457,7 @@ def _number(ordinal: str) -> int | None:
 
 
 def _of_tool(noun: str, question: str, artifacts: list[int], tools: dict[int, frozenset[str]]) -> list[int]:
-    """The texts that are counted: those of the tools that the noun or the question's verb names, else all."""
+    """Returns the texts that are counted: those of the tools named by the noun or the question's verb, else all."""
     single = noun.removesuffix("s")
     if single in CALLS and single != "run":
         return artifacts
@@ -468,7 +469,7 @@ def _of_tool(noun: str, question: str, artifacts: list[int], tools: dict[int, fr
 
 
 def _chunks(corpus: SourceCorpus, source: int, asked: NamedPosition) -> Sequence[int]:
-    """The chunks at that position of a source, the one that is asked for first."""
+    """Returns the chunks at that position of a source, the one that is asked for first."""
     every = range(int(corpus.begins[source]), int(corpus.begins[source + 1]))
     if asked.record is None or not every:
         return every[: 1 + FOLLOWING]
@@ -482,12 +483,12 @@ def _chunks(corpus: SourceCorpus, source: int, asked: NamedPosition) -> Sequence
         return []
     found = units[at : at + 1 + FOLLOWING]
     if asked.record > 0 and corpus.chunk(units[at]).kind == "row":
-        found = [*found, units[at - 1]]  # a table's header is its first row to some
+        found = [*found, units[at - 1]]  # some people count a table's header as its first row
     return list(dict.fromkeys(found))
 
 
 def _of_lines(corpus: SourceCorpus, source: int, record: int) -> Sequence[int]:
-    """The chunks of a line and of those that follow it. Lines are few that are looked up, of however many."""
+    """Returns the chunks of a line and of those that follow it, looking up only these few lines."""
     content = corpus.sources[source].content
     starts = [0, *(found.end() for found in re.finditer("\n", content))]
     at = record if record >= 0 else len(starts) + record
@@ -499,15 +500,15 @@ def _of_lines(corpus: SourceCorpus, source: int, record: int) -> Sequence[int]:
 # Follows what the best passages name to other passages: an order's customer, a film's director.
 
 MAX_TERM_HOLDERS = 12
-"""Chunks that may hold an identifier or a name for it to say which record is meant."""
+"""An identifier or a name held by more chunks does not identify a record."""
 OTHER_PIECE = 0.5
-"""Weight of a piece of a record that does not hold its identifier, as a fraction of the one that does."""
+"""Weight of a piece of a record without its identifier, as a fraction of the piece with it."""
 
 
 def named_records(corpus: SourceCorpus, terms: Terms, weights: dict[str, float]) -> Scores | None:
-    """Scores of the chunks that hold a rare identifier or name of the question, and of the other pieces of their
-    records: those first that hold the most of its other terms. None if there is no such chunk.
-    `weights`: of terms; 1 for those that are not in it."""
+    """Scores the chunks that hold a rare identifier or name of the question, and the other pieces of their records:
+    first those that hold the most of its other terms. None if there is no such chunk.
+    `weights`: of terms; 1 for terms that are not in it."""
     identifiers = list(dict.fromkeys(term for term, kind in terms if kind in (IDENTIFIER, NAME)))
     if not identifiers or not corpus.count:
         return None
@@ -527,7 +528,7 @@ def named_records(corpus: SourceCorpus, terms: Terms, weights: dict[str, float])
 
 
 def _record_pieces(corpus: SourceCorpus, number: int) -> list[int]:
-    """All chunks of the record that a chunk is a piece of; the chunk alone if it is of none."""
+    """Returns all chunks of the record that a chunk is a piece of; the chunk alone if it belongs to none."""
     mine = corpus.chunk(number)
     source = corpus.source_of[number]
     first, last = number, number + 1
@@ -546,20 +547,20 @@ NEARLY = 0.5
 MAX_LINKS = 16
 """Identifiers and names that are followed: the rarest."""
 MAX_LINKED = 40
-"""Chunks that may hold an identifier or a name for it to lead from one passage to another."""
+"""An identifier or a name held by more chunks links no passages."""
 LINK_WORTH = {IDENTIFIER: 1.0, NAME: 0.5}
-"""An identifier means one thing; several people share a name."""
+"""Worth of a link: an identifier means one thing; several people share a name."""
 LINKED_WEIGHT, CHAIN_WEIGHT = 0.4, 0.8
 """Weights of the rankings, as fractions of the question's own. Tuned (ADR 11)."""
 IN_CONVERSATION = 0.4
-"""Fraction of these weights where the best passage is a turn: people name the same few people all the time."""
+"""Fraction of these weights if the best passage is a turn: people name the same few people all the time."""
 CHAINED = 3
-"""Passages that hold what the best one lacks and are ranked beside the first ones."""
+"""Passages with terms that the best one lacks that are ranked beside the first ones."""
 
 
 def linked(corpus: SourceCorpus, question: Terms, scores: Scores) -> list[TermRanking]:
-    """Two rankings of chunks that share rare identifiers and names with the best ones: all of them, and the few that
-    also hold a term of the question that the best one lacks. Empty if the best ones lead nowhere."""
+    """Returns two rankings of chunks that share rare identifiers and names with the best ones: all such chunks, and the
+    few that also hold a term of the question that the best one lacks. Empty if the best ones have no such links."""
     least = NEARLY * scores.max(initial=0.0)
     best = [int(i) for i in np.argsort(-scores, kind="stable")[:BEST] if scores[i] > least]
     asked = {term for term, _ in question}
@@ -586,7 +587,7 @@ def linked(corpus: SourceCorpus, question: Terms, scores: Scores) -> list[TermRa
 
 
 def _useful(corpus: SourceCorpus, worth: dict[str, float], kinds: dict[str, int]) -> Terms:
-    """The terms that stand in more chunks than one but not in many, the rarest first."""
+    """Returns the terms that more than one chunk holds, but not many, the rarest first."""
     terms = list(kinds.items())
     _, _, held = _holders(corpus, list(kinds))
     value = rarity(held, corpus.count) * np.array([worth[term] for term in kinds])
@@ -595,7 +596,7 @@ def _useful(corpus: SourceCorpus, worth: dict[str, float], kinds: dict[str, int]
 
 
 def _holders(corpus: SourceCorpus, terms: list[str]) -> tuple[Numbers, Numbers, Numbers]:
-    """Pairs of a term (its index) and a chunk that holds it, and how many chunks hold each term."""
+    """Returns pairs of a term (its index) and a chunk that holds it, and how many chunks hold each term."""
     hits = corpus.seek(terms)
     cells = np.unique(hits.terms * corpus.count + hits.chunks)
     of = cells // corpus.count
@@ -609,29 +610,29 @@ TOPIC_WEIGHT = 0.5
 NAMED_WEIGHT = 1.5
 """Weight of the records that the question names, as a multiple of its own ranking."""
 THIRD_ROUND = 0.5
-"""Weight of a link from what the second round found, as a fraction of one from the first."""
+"""Weight of a link from results of the second round, as a fraction of one from the first."""
 EXACT_WEIGHT = 4.0
-"""Weight of the record at the position or with the value that is asked for: before all that only shares words."""
+"""Weight of the record at the position or with the value that is asked for: before passages that only share words."""
 PLACE_WEIGHT = 2.0
-"""Weight of a place that the question names: all of it is of use, so its words still say which passage comes first."""
+"""Weight of a place that the question names: all of it is of use, so its words still decide which passage is first."""
 MIN_HELD = 0.3
-"""Share of what a question says that a passage holds where the question calls for it. Chosen by hand."""
+"""Share of a question's content that a passage must hold for the question to call for it. Chosen by hand."""
 CURRENT_WEIGHT = 1.15
-"""Weight of what the current turn fetched, as a multiple of the same in older turns."""
+"""Weight of results of the current turn, as a multiple of those of older turns."""
 NEIGHBOUR_SHARES = (0.3, 0.21, 0.15, 0.09)
-"""Fractions of its score that a turn gives to those one, two, three and four turns away: an answer follows what was
-asked. Records, lines and paragraphs give nothing: there a share only takes room from better ones (measured).
+"""Fractions of its score that a turn adds to those one, two, three and four turns away: an answer follows its question.
+Records, lines and paragraphs add nothing: there a share only displaces better passages (measured).
 
 All weights here are tuned (ADR 11)."""
 
 Indexed = Callable[[Sequence[str], TermLexicon], list[ContentIndex]]
-"""Gives the index of each text."""
+"""Returns the index of each text."""
 
 
 def relevance(
     query: RelevanceQuery, sources: Sequence[SearchedSource], indexed: Indexed = index_texts
 ) -> list[list[RankedPassage]]:
-    """For each source its passages in document order, scored as one corpus (see `core.types.relevance.Relevance`)."""
+    """Returns each source's passages in document order, scored as one corpus (see `core.types.relevance.Relevance`)."""
     lexicon = TermLexicon()
     corpus = SourceCorpus(sources, indexed([source.content for source in sources], lexicon), lexicon)
     ranked = rankings(query, corpus)
@@ -646,7 +647,7 @@ def relevance(
 
 
 def rankings(query: RelevanceQuery, corpus: SourceCorpus) -> list[TermRanking]:
-    """All rankings of the chunks that bear on a query; `fuse` makes one of them."""
+    """Returns all rankings of the chunks by a query; `fuse` combines them into one."""
     question = corpus.lexicon.question(query.question)
     weights = borrowed_terms(query.question, query.recent, corpus.lexicon)
     terms = question + [(term, 0) for term in weights]
@@ -676,9 +677,9 @@ def rankings(query: RelevanceQuery, corpus: SourceCorpus) -> list[TermRanking]:
 
 
 def called(query: RelevanceQuery, corpus: SourceCorpus, ranked: Sequence[TermRanking]) -> NDArray[np.bool_]:
-    """For each chunk whether the query asks for it by itself: it holds a good part of what the question or a further
-    search says, or of what a pronoun stands for, or is what they name or point at. Short turns of a conversation say
-    little by themselves, so a word in common is enough for them."""
+    """Returns for each chunk whether the query calls for it: it holds a good part of the content of the question or of
+    a further search, or of what a pronoun stands for, or it is what they name or point at. Short turns of a
+    conversation hold little by themselves, so that a shared word is enough for them."""
     lexicon = corpus.lexicon
     asked = [lexicon.question(text) for text in (query.question, *query.searches)]
     found: NDArray[np.bool_] = corpus.is_turn.copy()
@@ -693,7 +694,7 @@ def called(query: RelevanceQuery, corpus: SourceCorpus, ranked: Sequence[TermRan
 
 
 def with_neighbours(corpus: SourceCorpus, scores: Scores) -> Scores:
-    """The scores, to which each turn adds for every distance a share of the better of the two turns so far away."""
+    """Returns the scores; each turn gets for every distance a share of the better of the two turns at that distance."""
     found = [i for i, source in enumerate(corpus.sources) if source.kind == "turn"]
     if not found:
         return scores
@@ -710,8 +711,8 @@ def with_neighbours(corpus: SourceCorpus, scores: Scores) -> Scores:
 
 
 def _of_searches(corpus: SourceCorpus, searches: Sequence[str], asked: Collection[str]) -> list[TermRanking]:
-    """Rankings by further queries, which together weigh as much as the question. A query that has no word but the
-    question's says nothing new and is left out."""
+    """Returns rankings by further queries, which together weigh as much as the question. A query with no words beyond
+    the question's adds nothing and is left out."""
     each = [corpus.lexicon.question(search) for search in searches]
     new = [terms for terms in each if any(term not in asked for term, _ in terms)]
     return [TermRanking(lexical(corpus, terms), 1 / len(new)) for terms in new]

@@ -1,5 +1,5 @@
 """Chunks: parts of a text that can be understood by themselves, or with their heading above them. In texts with marked
-places (`core.types.places`) what stands between two markers is cut by itself (§14.2)."""
+places (`core.types.places`) the text between two markers is cut by itself (§14.2)."""
 
 import re
 from bisect import bisect_right
@@ -23,9 +23,9 @@ Kind = Literal["record", "row", "line", "code", "prose"]
 class TextChunk(NamedTuple):
     """Characters `start` to `end` of a text.
 
-    `heading` must stand above the chunk for it to be understood: a table's first row, the headings of a section, the
-    beginning of a long record. `ordinal` numbers records, rows and lines from 0 (-1: it is none); all pieces of a
-    record have its number. `origin` is where the record begins.
+    `heading` must precede the chunk for it to be understood: a table's first row, the headings of a section, the
+    beginning of a long record. `ordinal` numbers records, rows and lines from 0 (-1: it is none of these); all pieces
+    of a record have its number. `origin` is where the record begins.
     """
 
     start: int
@@ -43,24 +43,24 @@ class TextChunk(NamedTuple):
 Span = tuple[int, int]
 SENTENCE = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+\s|[。！？；．｡؟۔।॥]+[”』」）]*|\n")
 ASCII_SENTENCE = re.compile(r"(?<![.!?])[.!?]++[\"')\]]*+\s|\n")
-"""The same for what is all ASCII, where it is found twice as fast."""
+"""`SENTENCE` for ASCII texts, twice as fast."""
 SPACE = re.compile(r"\s+")
 LOOK_BACK = 200
-"""Characters before the target within which a space is looked for."""
+"""Characters before the target that are searched for a space."""
 NOISE_CHARS = 240
-"""Length of a piece without sentences or words (base64, hexadecimal digits), which takes up to a token a character."""
+"""Length of a piece without sentences or words (base64, hexadecimal digits), with up to one token per character."""
 JOINED = frozenset("\u200d\ufe0e\ufe0f\u20e3\n") | {chr(code) for code in range(0x1F3FB, 0x1F400)}
-"""Characters that belong to the one before: joiners, variants, skin tones, a line feed after a carriage return."""
+"""Characters that belong to the previous one: joiners, variants, skin tones, a line feed after a carriage return."""
 
 
 def trimmed(text: str, start: int, end: int) -> Span:
-    """The span without white space at its ends."""
+    """Returns the span without white space at its ends."""
     piece = text[start:end]
     return start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
 
 
 def bounded(text: str, start: int, end: int, target: int = TARGET_CHARS) -> Iterator[Span]:
-    """The span in pieces of whole sentences: one if it is a chunk's at most, else of about `target` characters."""
+    """Yields the span in pieces of whole sentences: one if a chunk holds it, else of about `target` characters."""
     start, end = trimmed(text, start, end)
     if end - start <= MAX_CHUNK_CHARS:
         if end > start:
@@ -78,13 +78,13 @@ def bounded(text: str, start: int, end: int, target: int = TARGET_CHARS) -> Iter
 
 
 def pieces_of(text: str, start: int, end: int, heading: str, *record: Any) -> Iterator[TextChunk]:
-    """The chunks of a span, each with that heading; `record` are their kind, ordinal and origin."""
+    """Returns the chunks of a span, each with that heading; `record` are their kind, ordinal and origin."""
     return (TextChunk(*piece, heading, *record) for piece in bounded(text, start, end))
 
 
 def _cut(text: str, at: int, target: int) -> int:
-    """The end of the piece that begins at `at`: after the last sentence within the target, else after the first one
-    within the limit, else between words, else between characters."""
+    """Returns the end of the piece that begins at `at`: after the last sentence within the target, else after the first
+    one within the limit, else between words, else between characters."""
     best = 0
     sentence = ASCII_SENTENCE if text.isascii() else SENTENCE
     for match in sentence.finditer(text, at + 1, at + MAX_CHUNK_CHARS):
@@ -100,7 +100,7 @@ def _cut(text: str, at: int, target: int) -> int:
 
 
 def between_characters(text: str, at: int, least: int) -> int:
-    """The nearest index up to `at` that separates no character from its marks, joiners, surrogate half or line feed."""
+    """Returns the nearest index up to `at` that splits no character from its marks, joiners, surrogate or line feed."""
     for place in range(at, max(least, at - 20), -1):
         after, before = text[place], text[place - 1]
         halves = "\ud800" <= before <= "\udbff" and "\udc00" <= after <= "\udfff"
@@ -111,12 +111,12 @@ def between_characters(text: str, at: int, least: int) -> int:
 
 
 MAX_CHUNKS = 50_000
-"""Chunks of a text at most, roughly. Each takes some 20 µs of every question, and 5 MB of tiny rows had 800,000."""
+"""Approximate limit of a text's chunks. Each takes some 20 µs of every question, and 5 MB of tiny rows had 800,000."""
 
 
 def gathered(chunks: list[TextChunk], most: int = MAX_CHUNKS) -> list[TextChunk]:
-    """At most about `most` chunks: chunks shorter than an even share of the text are joined with the next ones of their
-    kind and heading. What was joined has the number of its first chunk."""
+    """Returns at most about `most` chunks: joins chunks shorter than an even share of the text with the next ones of
+    their kind and heading. A joined chunk has the number of its first one."""
     if len(chunks) <= most:
         return chunks
     least = (chunks[-1].end - chunks[0].start) // most
@@ -154,7 +154,7 @@ class PackedChunks(Sequence[TextChunk]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes, roughly."""
+        """Approximate size in bytes."""
         texts = sum(STRING_BYTES + len(heading) for heading in self._headings)
         columns = sum(column.nbytes for column in self._columns)
         return texts + columns + self._heading_of.nbytes + self._kinds.nbytes
@@ -184,26 +184,26 @@ class PackedChunks(Sequence[TextChunk]):
 
 
 MARKED_ROWS = frozenset({"sheet", "table"})
-"""Markers below which each line is a row, the first one with the names of the columns."""
+"""Markers followed by one row per line, the first one with the names of the columns."""
 _CODE_ENDINGS = """
 py pyi js jsx mjs ts tsx java kt c h cc cpp hpp cs go rs rb php swift scala sh bash sql lua pl r dart vue
 """
 CODE_ENDINGS = frozenset(_CODE_ENDINGS.split())
-"""Endings of the names of programs."""
+"""File extensions of programs."""
 YAML_ENDINGS = frozenset({"yaml", "yml"})
 FIRST_LINE = re.compile(r"\s*[^\n]+\n?")
 ENDING = re.compile(r"\.(\w{1,8})\Z")
 LINE_START = re.compile(r"^[ \t]*+([^\W_])", re.MULTILINE)
 WRAPPED = 0.4
-"""Fraction of a page's lines that begin with a small letter from which they are lines of paragraphs: in a PDF nothing
-else tells these from lists."""
+"""Minimum fraction of a page's lines that begin with a lower-case letter if they are lines of paragraphs: in a PDF
+nothing else distinguishes these from lists."""
 
 
 class MarkedSection(NamedTuple):
-    """From one marker to the next one.
+    """The text from one marker to the next one.
 
-    `start` is where its marker begins, `body` what follows it. `above` are the markers that it stands in, `heading`
-    those and its own. A file's marker above that of its first page belongs to that page.
+    `start` is where its marker begins, `body` where the text behind it begins. `above` are the markers that contain it,
+    `heading` those and its own. A file's marker directly above that of its first page belongs to that page.
     """
 
     start: int
@@ -216,7 +216,7 @@ class MarkedSection(NamedTuple):
 
 
 def sections(text: str) -> Iterator[MarkedSection]:
-    """The sections of a text in order; what stands before the first marker is one without a marker."""
+    """Yields the sections of a text in order; the text before the first marker is a section without a marker."""
     found = list(places.PLACE_MARKER.finditer(text))
     first = found[0].start() if found else len(text)
     if text[:first].strip():
@@ -241,7 +241,7 @@ def sections(text: str) -> Iterator[MarkedSection]:
 
 
 def is_wrapped(text: str, start: int, end: int) -> bool:
-    """Whether the lines of a page are those of paragraphs, not entries of a list or a log."""
+    """Returns whether the lines of a page are those of paragraphs, not entries of a list or a log."""
     first: list[str] = [match[1] for match in LINE_START.finditer(text, start, end)]
     return sum(map(str.islower, first)) >= WRAPPED * len(first)
 
@@ -252,7 +252,7 @@ def _ending(name: str) -> str:
 
 
 def placed(section: MarkedSection, chunks: Sequence[TextChunk]) -> Iterator[TextChunk]:
-    """The chunks of a section with its markers above them; the markers themselves stand with the first one."""
+    """Yields the chunks of a section with its markers as heading; the markers themselves are in the first chunk."""
     if not section.kind:
         yield from chunks
         return
@@ -268,7 +268,7 @@ def placed(section: MarkedSection, chunks: Sequence[TextChunk]) -> Iterator[Text
 
 
 class MarkerHeadings:
-    """What must stand above a stretch of a text in which places are marked."""
+    """Finds the headings of stretches of a text in which places are marked."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -276,7 +276,7 @@ class MarkerHeadings:
         self._starts = [each.start for each in self._sections]
 
     def above(self, start: int) -> str:
-        """The markers that a place stands in, and the names of its columns, a line each; "" where they begin."""
+        """Returns the markers that contain a place, and the names of its columns, a line each; "" where they begin."""
         number = bisect_right(self._starts, start) - 1
         if number < 0 or self._starts[number] == start or not self._sections[number].kind:
             return ""
@@ -292,7 +292,7 @@ def _joined(above: str, own: str) -> str:
 
 
 def split_heading(heading: str) -> tuple[str, str]:
-    """The markers at the beginning of a heading, and what else it says."""
+    """Splits a heading into the markers at its beginning and the rest."""
     at = 0
     while (match := places.PLACE_MARKER.match(heading, at)) is not None:
         at = match.end() + 1
@@ -300,7 +300,7 @@ def split_heading(heading: str) -> tuple[str, str]:
 
 
 def names_in(heading: str) -> str:
-    """The markers of a heading by which a chunk is found: names. By its number a place is found otherwise
+    """Returns the markers of a heading whose names a chunk is found by. Numbered places are found otherwise
     (`retrieval.question`)."""
     markers, _ = split_heading(heading)
     return "\n".join(match[0] for match in places.PLACE_MARKER.finditer(markers) if match[1] not in places.NUMBERED)

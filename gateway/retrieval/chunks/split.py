@@ -1,6 +1,6 @@
 """Cuts a text into chunks along its own structure: records, rows, lines, blocks of code, paragraphs. Prose is gathered
-up to `TARGET_CHARS` with the headings above it. Programs, listings with line numbers as well, are cut by indentation: a
-line and the deeper lines below it are one block, whatever the language."""
+up to `TARGET_CHARS` with the headings above it. Programs, including listings with line numbers, are cut by indentation:
+a line and the deeper lines below it are one block, whatever the language."""
 
 import re
 from collections.abc import Iterator
@@ -34,15 +34,15 @@ FIRST_OF_TEXT = re.compile(r"[ \t]*[\[{]")
 FIRST_OF_LINE = re.compile(r"\n[ \t]*[\[{]")
 BEFORE_VALUE = re.compile(r"[\[{](?=[ \t\r\n]*[\"\[{])")
 MIN_JSON = 800
-"""Characters of JSON between other text from which it is cut as records."""
+"""Characters from which JSON between other text is cut as records."""
 MAX_TRIES = 6
-"""Places in one text at which JSON is tried: each costs a look at the rest of the text."""
+"""Places in one text where JSON is tried: each try may read the rest of the text."""
 
 
 def passages(text: str) -> list[TextChunk]:
-    """Chunks in order, without overlap, none longer than `MAX_CHUNK_CHARS`; only white space is in none of them. The
-    time is linear in the text, whatever it holds (guarantee §7). Very many tiny chunks are joined (`gathered`). None
-    crosses a place's marker (guarantee §14.2)."""
+    """Cuts a text into chunks, in order, without overlap, none longer than `MAX_CHUNK_CHARS`; they omit only white
+    space. The time is linear in the text, whatever it holds (guarantee §7). Very many tiny chunks are joined
+    (`gathered`). No chunk crosses a place's marker (guarantee §14.2)."""
     if places.is_marked(text):
         return list(_of_sections(text))
     return gathered(list(_chunks(text, 0, len(text))))
@@ -54,7 +54,7 @@ def _chunks(text: str, start: int, end: int) -> Iterator[TextChunk]:
 
 
 def _of_sections(text: str) -> Iterator[TextChunk]:
-    """The chunks between markers, each cut as what it is."""
+    """Yields the chunks between markers, each section cut by its kind."""
     for section in sections(text):
         begin, until = trimmed(text, section.body, section.end)
         begin = max(section.body, text.rfind("\n", section.body, begin) + 1)
@@ -76,14 +76,14 @@ def _of_section(text: str, start: int, end: int, section: MarkedSection) -> Iter
 
 
 def fields_of(content: str, chunk: TextChunk) -> list[tuple[str, Any]]:
-    """The values of a record or row by the names of their fields (nested ones: `items price`); empty for any other."""
+    """Returns the values of a record or row by field name (nested ones: `items price`); empty for other chunks."""
     if chunk.kind == "row":
         return list(structured.cells(split_heading(chunk.heading)[1], content[chunk.start : chunk.end]))
     return structured.fields(content, chunk.origin) if chunk.kind == "record" and chunk.origin >= 0 else []
 
 
 def _stretches(text: str, start: int, end: int) -> Iterator[tuple[int, int, list[TextChunk] | None]]:
-    """JSON, with the chunks that it was cut into, and what stands before and after it."""
+    """Yields JSON with the chunks that it was cut into, and the text before and after it."""
     first, end = trimmed(text, start, end)
     if first < end and text[first] in "{[":
         cut, after = structured.records(text, first, end)
@@ -107,8 +107,8 @@ def _stretches(text: str, start: int, end: int) -> Iterator[tuple[int, int, list
 
 
 def _opening(text: str, start: int, end: int) -> int | None:
-    """Where JSON may begin: at a bracket that begins a line or stands before a value. Two searches are far faster here
-    than one for either."""
+    """Returns where JSON may begin: at a bracket that begins a line or precedes a value. Two separate searches are far
+    faster here than one combined search."""
     if text.find("{", start, end) < 0 and text.find("[", start, end) < 0:
         return None  # most logs and prose
     before = BEFORE_VALUE.search(text, start, end)
@@ -149,7 +149,7 @@ HTML_TITLE_CHARS = 200
 
 
 def is_hypertext(text: str, start: int, end: int) -> bool:
-    """Whether a text begins like HTML and goes on so."""
+    """Returns whether a text begins like HTML and continues as HTML."""
     return (
         HTML_START.match(text, start, end) is not None
         and len(HYPERTEXT_BLOCK.findall(text, start, min(end, start + 20_000))) >= MIN_BLOCKS
@@ -157,7 +157,7 @@ def is_hypertext(text: str, start: int, end: int) -> bool:
 
 
 def hypertext_blocks(text: str, start: int, end: int) -> Iterator[TextChunk]:
-    """Blocks; a heading begins a chunk and stands above those of its section."""
+    """Yields blocks of HTML; a heading begins a chunk and is the heading of the chunks in its section."""
     titles: list[tuple[int, str]] = []
     begin = last = start
     above = ""
@@ -176,7 +176,7 @@ def hypertext_blocks(text: str, start: int, end: int) -> Iterator[TextChunk]:
 
 
 def _hypertext_title(text: str, at: int, level: str) -> str:
-    """A heading as it is read."""
+    """Returns the text of a heading as Markdown."""
     end = text.find("</", at, at + 2 * HTML_TITLE_CHARS)
     inner = text[at : end if end > at else at + HTML_TITLE_CHARS]
     return "#" * int(level[1]) + " " + " ".join(unescape(HTML_TAG.sub(" ", inner)).split())[:HTML_TITLE_CHARS]
@@ -198,7 +198,7 @@ Title = tuple[str, str]
 
 
 def prose(text: str, start: int, end: int) -> Iterator[TextChunk]:
-    """Paragraphs of a stretch of text with the headings above them; a heading begins a chunk."""
+    """Yields paragraphs of a stretch of text with the headings above them; a heading begins a chunk."""
     titles: list[Title] = []
     above: list[Title] = []
     piece: Span | None = None
@@ -219,7 +219,7 @@ def prose(text: str, start: int, end: int) -> Iterator[TextChunk]:
 
 
 def _pieces(text: str, piece: Span, above: list[Title], titles: list[Title]) -> Iterator[TextChunk]:
-    """A long piece's later parts need its own heading, too."""
+    """Yields a block in pieces; later pieces of a long block also get its own heading."""
     heading = _path(above)
     for start, end in bounded(text, *piece):
         yield TextChunk(start, end, heading)
@@ -231,7 +231,7 @@ def _path(titles: list[Title]) -> str:
 
 
 def _outer(titles: list[Title], level: str) -> list[Title]:
-    """The headings that a heading of that level stands under. A sign that underlines ranks as it first came up."""
+    """Returns the headings above a heading of that level. An underlining sign ranks by its first occurrence."""
     if level[0] == "#":
         return [title for title in titles if title[0][0] == "#" and len(title[0]) < len(level)]
     known = [title[0] for title in titles]
@@ -239,7 +239,7 @@ def _outer(titles: list[Title], level: str) -> list[Title]:
 
 
 def _blocks(text: str, start: int, end: int) -> Iterator[tuple[int, int, Title | None]]:
-    """Paragraphs, each with its heading if it begins with one; what stands between fences is one block."""
+    """Yields paragraphs, each with its heading if it begins with one; text between fences is one block."""
     opened: int | None = None
     title: Title | None = None
     for match in PARAGRAPH_BLOCK.finditer(text, start, end):
@@ -258,14 +258,14 @@ def _blocks(text: str, start: int, end: int) -> Iterator[tuple[int, int, Title |
 
 
 def _holds_odd_fence(text: str, begin: int, until: int) -> bool:
-    """Whether a fence opens there that does not close, or closes that did not open."""
+    """Returns whether an unmatched fence opens or closes there."""
     if text.find("```", begin, until) < 0 and text.find("~~~", begin, until) < 0:
         return False
     return len(FENCE_LINE.findall(text[begin:until])) % 2 == 1
 
 
 def _titled(text: str, begin: int, until: int) -> Iterator[tuple[int, int, Title | None]]:
-    """A paragraph in which headings follow each other without an empty line, cut before each."""
+    """Yields a paragraph in which headings follow each other without an empty line, cut before each heading."""
     at = begin
     title = _title(text, begin, until)
     if text.find("\n#", begin, until) >= 0 and FENCE_LINE.search(text[begin:until]) is None:
@@ -291,9 +291,9 @@ CODE_LINE = re.compile(r"^([^\S\n]*+)(\S[^\n]*+)", re.MULTILINE)
 NUMBERED_LINE = re.compile(r"^[ \t]*+\d{1,7}(?:\t|→|: |:(?!\d)|[|] |[|]|[ ]{2}|$)([^\S\n]*+)([^\n]*+)", re.MULTILINE)
 LISTING_NUMBER = re.compile(r"[ \t]*(\d{1,7})(?:\t|→|:(?!\d)|[|]|[ ]{2}|\r?$)")
 MIN_NUMBERED, SAMPLE_NUMBERED = 3, 20
-"""Lines that have to be numbered for a listing, and how many at its beginning are looked at."""
+"""Numbered lines that make a listing, and how many lines at its beginning are examined."""
 MAX_STEP = 5
-"""Difference of two line numbers that follow each other: empty lines may be left out."""
+"""Largest difference of consecutive line numbers: empty lines may be left out."""
 MIN_LISTED = 6
 """Lines of a numbered listing that is surely code; a shorter one has to look like code."""
 
@@ -304,7 +304,7 @@ DEFINES = re.compile(
     re.IGNORECASE,
 )
 CLASS = re.compile(r"\b(?:class|interface|struct|trait|impl|namespace|module|object|enum|extension|protocol)\b")
-"""What holds definitions: each of its blocks is a chunk. Statements of a function are gathered instead."""
+"""Blocks that hold definitions: each definition is a chunk. Statements of a function are gathered instead."""
 STATEMENT = re.compile(
     r"(?:import|from|use|using|include|require|package|return|if|for|while|else|elif|try|except|const|let|var)\b"
     r"|(?:self|this)\.|@\w|#include"
@@ -318,7 +318,7 @@ CLOSES = re.compile(
 """Lines that belong to the block above them although they are no deeper."""
 COMMENT = re.compile(r"(?:#|//).*")
 CODE_LINE_ENDS = tuple(";{}([,:=)")
-"""What lines of code end with."""
+"""Typical ends of lines of code."""
 TAGGED = re.compile(r"\s*<(?:!doctype|[a-z!?])", re.IGNORECASE)
 SAMPLE_LINES = 200
 MIN_CODE = 0.45
@@ -327,12 +327,12 @@ SHORT_LINES = 40
 """Lines up to which one definition makes a program; a longer text needs two."""
 HEADING_CHARS = 200
 MAX_HEADINGS = 8
-"""Blocks around a chunk that are named above it; what is nested deeper is cut as it comes."""
+"""Blocks around a chunk that its heading names; deeper nesting is cut without regard to blocks."""
 TAB_COLUMNS = 4
 
 
 class CodeLine(NamedTuple):
-    """Characters `start` to `end` of a text; its indentation in columns, its words, and whether it belongs to the block
+    """Characters `start` to `end` of a text, its indentation in columns, its text, and whether it belongs to the block
     above it."""
 
     start: int
@@ -343,7 +343,7 @@ class CodeLine(NamedTuple):
 
 
 def is_code(text: str, start: int, end: int) -> bool:
-    """Whether a text looks like a program: it has definitions, and most lines look like code; or it is a listing."""
+    """Returns whether a text looks like a program (it has definitions, and most lines look like code) or a listing."""
     if TAGGED.match(text, start, end):
         return False
     numbered = _is_numbered(text, start, end)
@@ -361,8 +361,8 @@ def is_code(text: str, start: int, end: int) -> bool:
 
 
 def code_blocks(text: str, start: int, end: int) -> Iterator[TextChunk]:
-    """A chunk for each block and for what stands between blocks. The heading of a nested one, and of a later piece of a
-    long one, are the first lines of the blocks around it."""
+    """Yields a chunk for each block and for the lines between blocks. The heading of a nested block, and of a later
+    piece of a long one, consists of the first lines of the blocks around it."""
     lines = list(_lines(text, start, end, _is_numbered(text, start, end)))
     return _code_chunks(text, lines, ())
 
@@ -376,7 +376,7 @@ def _is_numbered(text: str, start: int, end: int) -> bool:
 
 
 def _lines(text: str, start: int, end: int, numbered: bool) -> Iterator[CodeLine]:
-    """The lines that are not empty; a number at the beginning is no part of what they say."""
+    """Yields the lines that are not empty; a number at the beginning is not part of a line's text."""
     if start and text[start - 1] != "\n":  # it begins behind something else on its line
         after = text.find("\n", start, end)
         until = end if after < 0 else after
@@ -424,7 +424,7 @@ def _code_chunks(text: str, lines: list[CodeLine], headings: tuple[str, ...]) ->
 
 
 def _code_blocks(lines: list[CodeLine]) -> Iterator[list[CodeLine]]:
-    """Each of the outermost lines with the deeper ones below it."""
+    """Yields each of the outermost lines with the deeper lines below it."""
     level = min((line.indent for line in lines if not line.closes), default=0)
     block: list[CodeLine] = []
     for line in lines:
@@ -437,7 +437,7 @@ def _code_blocks(lines: list[CodeLine]) -> Iterator[list[CodeLine]]:
 
 
 def _long(text: str, block: list[CodeLine], headings: tuple[str, ...]) -> Iterator[TextChunk]:
-    """The blocks within a block; its first lines stand with the first of them."""
+    """Yields the blocks within a block; its first lines go with the first of them."""
     head = next((n for n, line in enumerate(block) if not ABOVE.match(line.words)), 0)
     name = block[head].words[:HEADING_CHARS]
     inner = _code_chunks(text, block[head + 1 :], (*headings, name))

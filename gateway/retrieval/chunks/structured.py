@@ -1,6 +1,6 @@
 """Cuts JSON: each element of an array and each member of a large object is a record, however deep. A record that is too
-long is cut between its members. Cuts YAML by its indentation: an item of a list is a record, as an element of a JSON
-array is. It is not parsed. Cuts lines: entries of logs and listings, and rows of tables below their first row."""
+long is cut between its members. Cuts YAML by its indentation, without parsing: an item of a list is a record, like an
+element of a JSON array. Cuts lines: entries of logs and listings, and rows of tables below their first row."""
 
 import csv
 import json
@@ -21,7 +21,7 @@ JSON_COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
 
 
 class RecordItem(NamedTuple):
-    """An element or a member: `start` is where its name begins, `value` where its value does."""
+    """An element or a member: `start` is where its name begins, `value` where its value begins."""
 
     start: int
     value: int
@@ -30,7 +30,7 @@ class RecordItem(NamedTuple):
 
 
 def items_of(text: str, item: RecordItem) -> tuple[list[RecordItem], int | None]:
-    """The elements or members of an array or object, as far as they are whole, and where it ends (None: nowhere)."""
+    """Returns the complete elements or members of an array or object, and where it ends (None: it does not)."""
     found: list[RecordItem] = []
     is_object = text[item.value] == "{"
     if not is_object and text[item.value] != "[":
@@ -53,11 +53,11 @@ def items_of(text: str, item: RecordItem) -> tuple[list[RecordItem], int | None]
 
 
 def values_of(text: str, at: int, end: int) -> tuple[list[RecordItem], int]:
-    """Arrays and objects one after the other, and where they end."""
+    """Returns consecutive arrays and objects, and where they end."""
     found: list[RecordItem] = []
     after = at
     while True:
-        at = JSON_COMMA.match(text, at, end).end()  # type: ignore[union-attr]  # it matches anywhere
+        at = JSON_COMMA.match(text, at, end).end()  # type: ignore[union-attr]  # the pattern always matches
         if at >= end or text[at] not in "{[":
             return found, after
         try:
@@ -69,7 +69,7 @@ def values_of(text: str, at: int, end: int) -> tuple[list[RecordItem], int]:
 
 
 def value_of_member(text: str, at: int) -> int | None:
-    """Where the value of the member that begins there begins."""
+    """Returns where the value of the member at `at` begins; None if there is no member."""
     if text[at : at + 1] != '"':
         return None
     try:
@@ -81,8 +81,8 @@ def value_of_member(text: str, at: int) -> int | None:
 
 
 def fields(text: str, origin: int) -> list[tuple[str, Any]]:
-    """The values of the record that begins at `origin` by the keys that lead to them (`items price`), its own before
-    nested ones. A name may come several times."""
+    """Returns the values of the record at `origin` by the keys that lead to them (`items price`), its own before nested
+    ones. A name may occur several times."""
     try:
         value, _ = DECODER.raw_decode(text, origin)
     except (ValueError, RecursionError):
@@ -105,12 +105,12 @@ def fields(text: str, origin: int) -> list[tuple[str, Any]]:
 MAX_LEVELS = 8
 """Levels of nesting that are cut; anything deeper stays whole or is cut as text."""
 HEAD_CHARS = 200
-"""Characters of a long record's beginning that stand above its later pieces."""
+"""Characters of a long record's beginning that are the heading of its later pieces."""
 SMALL_HEAD = 100
-"""Characters before the first record up to which they belong to it."""
+"""Up to so many characters before the first record belong to it."""
 FLAT_CHARS = TARGET_CHARS // 4
 TINY_CHARS = 12
-"""Elements that are no longer are gathered: numbers, words; `{}`."""
+"""Elements up to that length are gathered: numbers, words; `{}`."""
 LONGEST_LINE = 1_000_000
 MANY_MEMBERS = 4
 MAJORITY = 0.5
@@ -127,9 +127,9 @@ class _ChunkCut(NamedTuple):
 
 
 def records(text: str, start: int, end: int) -> tuple[list[TextChunk], int]:
-    """The chunks of the JSON values that stand one after the other from `start` on, and where what is none begins.
+    """Returns the chunks of the consecutive JSON values from `start` on, and where they end.
 
-    Of a value that does not end, as tools cut them off, the elements that are whole are records.
+    Of a value that does not end, as tools cut them off, the complete elements are records.
     """
     if _is_first_of_lines(text, start, end):
         values, after = values_of(text, start, end)
@@ -145,7 +145,7 @@ def records(text: str, start: int, end: int) -> tuple[list[TextChunk], int]:
 
 
 def _is_first_of_lines(text: str, start: int, end: int) -> bool:
-    """Whether the first line is a whole value and another begins below it: then there is no need to look into it."""
+    """Returns whether the first line is a whole value and another begins below it, so that it need not be examined."""
     line_end = text.find("\n", start, min(end, start + LONGEST_LINE))
     if line_end < 0 or text[line_end + 1 : line_end + 2] not in ("{", "["):
         return False
@@ -157,7 +157,7 @@ def _is_first_of_lines(text: str, start: int, end: int) -> bool:
 
 
 def _broken(text: str, opening: RecordItem, items: list[RecordItem]) -> tuple[list[TextChunk], int]:
-    """The whole elements of an array or object that does not end; the array may be its last member."""
+    """Cuts the complete elements of an array or object that does not end; the array may be its last member."""
     at = opening.value
     for _ in range(MAX_LEVELS):
         if len(items) >= 2 and text[at] == "[":
@@ -176,7 +176,7 @@ def _broken(text: str, opening: RecordItem, items: list[RecordItem]) -> tuple[li
 def _value(
     text: str, item: RecordItem, heading: str, levels: int, items: list[RecordItem] | None = None
 ) -> Iterator[_ChunkCut]:
-    """One value: its elements or members, if it is long."""
+    """Yields the cuts of one value: of its elements or members, if it is long."""
     if item.end - item.value <= MAX_CHUNK_CHARS or not levels:
         items = []
     elif items is None:
@@ -199,7 +199,7 @@ def _value(
 def _wrapper(
     text: str, item: RecordItem, items: list[RecordItem], longest: RecordItem, heading: str, levels: int
 ) -> Iterator[_ChunkCut]:
-    """An object of which one member is nearly all: that one is cut, what stands around it stays together."""
+    """Yields the cuts of an object that one member nearly fills: that one is cut, the rest stays together."""
     yield _ChunkCut(item.start, heading)
     yield from _value(text, longest, heading, levels - 1)
     after = next((each for each in items if each.start > longest.start), None)
@@ -208,7 +208,7 @@ def _wrapper(
 
 
 def _elements(text: str, items: list[RecordItem], heading: str, levels: int) -> Iterator[_ChunkCut]:
-    """Each element is a record; what is no array or object is gathered."""
+    """Yields each element as a record; elements that are no array or object are gathered."""
     gathered = -1
     for number, item in enumerate(items):
         if item.end - item.start <= (FLAT_CHARS if item.is_flat else TINY_CHARS):
@@ -234,7 +234,7 @@ def _long(text: str, item: RecordItem, heading: str, number: int, levels: int) -
 def _members(
     text: str, item: RecordItem, items: list[RecordItem], heading: str, number: int, levels: int
 ) -> Iterator[_ChunkCut]:
-    """A long record between its members; every later piece has what the record begins with above it."""
+    """Yields the cuts of a long record between its members; every later piece has the record's beginning as heading."""
     yield _ChunkCut(item.start, heading, "record", number, item.value)
     below = f"{heading}\n{_head(text, item, items[0])}".strip("\n")
     begin, least = item.start, HEAD_CHARS
@@ -250,7 +250,7 @@ def _members(
 
 
 def _head(text: str, item: RecordItem, first: RecordItem) -> str:
-    """What a record begins with, up to a comma: there its names and numbers stand."""
+    """Returns the beginning of a record up to a comma, which holds its names and numbers."""
     if first.end - item.start > HEAD_CHARS and text[first.value] == "[":
         return ""
     head = text[item.start : item.start + HEAD_CHARS]
@@ -262,7 +262,7 @@ def _named(text: str, member: RecordItem) -> str:
 
 
 def _joined(text: str, found_cuts: Iterator[_ChunkCut], start: int, end: int) -> list[TextChunk]:
-    """Chunks from where each begins to where the next one does; a short beginning belongs to the first record."""
+    """Builds chunks from each cut to the next one; a short beginning belongs to the first record."""
     cuts = list(found_cuts)
     found: list[TextChunk] = []
     begin: int | None = start
@@ -291,13 +291,13 @@ YAML_SAMPLE_LINES = 200
 MIN_YAML = 0.9
 """Fraction of the lines that must be members, items or comments."""
 MIN_ITEMS = 2
-"""Items with a key in them, or documents, of which a text must have some: other lines are prose or settings."""
+"""Items with a key, or documents, that a text must have at least: otherwise it is prose or settings."""
 SCALAR = re.compile(r":[ ]+[|>][+-]?\Z")
 DOCUMENT = re.compile(r"---(?:\s|$)")
 
 
 class YamlLine(NamedTuple):
-    """Characters `start` to `end` of a text, its indentation and its words."""
+    """Characters `start` to `end` of a text, its indentation and its text."""
 
     start: int
     end: int
@@ -306,7 +306,7 @@ class YamlLine(NamedTuple):
 
 
 def is_yaml(text: str, start: int, end: int) -> bool:
-    """Whether a text looks like YAML that holds a list of objects, or several documents."""
+    """Returns whether a text looks like YAML that holds a list of objects, or several documents."""
     sample = list(_without_scalars(islice(_lines(text, start, end), YAML_SAMPLE_LINES)))
     if len(sample) < 2 * MIN_ITEMS:
         return False
@@ -321,7 +321,7 @@ def is_yaml(text: str, start: int, end: int) -> bool:
 
 
 def _without_scalars(lines: Iterator[YamlLine]) -> Iterator[YamlLine]:
-    """The lines without those of texts (`notes: |`), which may say anything."""
+    """Yields the lines without those of block scalars (`notes: |`), which may hold any text."""
     deeper = -1
     for line in lines:
         if 0 <= deeper < line.indent:
@@ -331,8 +331,8 @@ def _without_scalars(lines: Iterator[YamlLine]) -> Iterator[YamlLine]:
 
 
 def yaml_blocks(text: str, start: int, end: int) -> Iterator[TextChunk]:
-    """A chunk for each item of a list and each document, or for the pieces of a long one, which have its beginning as
-    heading; what stands around them is gathered."""
+    """Yields a chunk for each item of a list and each document, or for the pieces of a long one, which have its
+    beginning as heading; everything around them is gathered."""
     lines = list(_lines(text, start, end))
     documents = _divided(lines)
     for number, document in enumerate(documents):
@@ -349,7 +349,7 @@ def _lines(text: str, start: int, end: int) -> Iterator[YamlLine]:
 
 
 def _divided(lines: Sequence[YamlLine]) -> list[list[YamlLine]]:
-    """The lines of each document; a divider belongs to what follows it."""
+    """Returns the lines of each document; a divider belongs to the document that follows it."""
     found: list[list[YamlLine]] = []
     for line in lines:
         if not found or (line.indent == 0 and DOCUMENT.match(line.words)):
@@ -359,7 +359,7 @@ def _divided(lines: Sequence[YamlLine]) -> list[list[YamlLine]]:
 
 
 def _yamls_value(text: str, lines: list[YamlLine], heading: str, levels: int) -> Iterator[TextChunk]:
-    """Items are records; members are gathered, and cut where they are long."""
+    """Yields items as records; members are gathered, and cut if they are long."""
     run: list[YamlLine] = []
     run_is_record, ordinal, number = False, -1, -1
     for block in _blocks(lines):
@@ -383,14 +383,14 @@ def _yamls_value(text: str, lines: list[YamlLine], heading: str, levels: int) ->
 
 
 def _blocks(lines: Sequence[YamlLine]) -> Iterator[list[YamlLine]]:
-    """Each of the outermost lines with what belongs to it: deeper lines, and a key's items that are no deeper."""
+    """Yields each of the outermost lines with those that belong to it: deeper ones, and a key's items beside it."""
     level = min((line.indent for line in lines if not line.words.startswith("#")), default=0)
     block: list[YamlLine] = []
     holds_items = False
     comments: list[YamlLine] = []
     for line in lines:
         if line.words.startswith("#") and line.indent <= level:
-            comments.append(line)  # it belongs to what follows
+            comments.append(line)  # a comment belongs to the following line
             continue
         is_item = STRUCTURED_ITEM.match(line.words) is not None
         if block and line.indent <= level and not (is_item and holds_items):
@@ -406,7 +406,7 @@ def _blocks(lines: Sequence[YamlLine]) -> Iterator[list[YamlLine]]:
 
 
 def _yamls_long(text: str, block: list[YamlLine], heading: str, number: int, levels: int) -> Iterator[TextChunk]:
-    """A long item or member between what it holds. Its first line stands above all but the first piece."""
+    """Yields a long item or member, cut between its contents, with its first line as heading of later pieces."""
     at = next((n for n, line in enumerate(block) if not line.words.startswith("#")), 0)
     head, rest = block[at], block[at + 1 :]
     below = f"{heading}\n{head.words[:HEAD_CHARS]}".strip("\n")
@@ -421,7 +421,7 @@ def _yamls_long(text: str, block: list[YamlLine], heading: str, number: int, lev
 
 
 def _pieces(text: str, lines: Sequence[YamlLine], heading: str, number: int) -> Iterator[TextChunk]:
-    """The lines as one chunk, or as pieces of one; a record where it has a number."""
+    """Yields the lines as one chunk, or as pieces of one; as a record if they have a number."""
     begin, until = lines[0].start, lines[-1].end
     above = heading
     whole = until - begin <= MAX_CHUNK_CHARS  # it keeps its indentation
@@ -444,7 +444,7 @@ STAMP = re.compile(
 )
 """Beginning of an entry of a log: a time, a date or a level."""
 MIN_STAMPED = 0.25
-"""Fraction of the lines that must begin like that; the others continue an entry."""
+"""Fraction of the lines that must begin with a stamp; the others continue an entry."""
 TRACE = re.compile(r"[ \t]*+(?:at\s|\.\.\. \d+ more|Caused by:|[\])}]+[,;]?\s*$)")
 CONTINUES = re.compile(rf"{TRACE.pattern}|[ \t]+\S")
 LINES_RULE = re.compile(r"([=_#*-])\1{2,}+[ \t]++(\S[^\n]{0,300}?)[ \t]+\1{3,}\s*$")
@@ -455,7 +455,7 @@ MIN_AVERAGE, MAX_AVERAGE = 8, 400
 
 
 def is_lines(text: str, start: int, end: int) -> bool:
-    """Whether a text consists of independent lines, not of paragraphs."""
+    """Returns whether a text consists of independent lines, not of paragraphs."""
     lines = text.count("\n", start, end) + 1
     if lines < MIN_LINES or not MIN_AVERAGE <= (end - start) / lines <= MAX_AVERAGE:
         return False
@@ -464,7 +464,7 @@ def is_lines(text: str, start: int, end: int) -> bool:
 
 
 def line_blocks(text: str, start: int, end: int) -> Iterator[TextChunk]:
-    """Lines, each with the lines that continue it; the title of a report's section is the heading of its lines."""
+    """Yields lines with the lines that continue them; the title of a report's section is the heading of its lines."""
     goes_on = _continuation(text, start, end)
     title = heading = ""
     is_section = False
@@ -495,8 +495,8 @@ def _entry(text: str, begin: int, until: int, title: str, number: int) -> Sequen
 
 
 def _continuation(text: str, start: int, end: int) -> Callable[[str, int, int], object]:
-    """The test whether a line continues the one before. If many lines begin with a time or a level, all others do; if
-    most lines are indented, indentation does not count."""
+    """Returns the test whether a line continues the previous one. If many lines begin with a time or a level, all
+    others continue; if most lines are indented, indentation does not count."""
     sample = [m.group() for m in islice(ROW_LINE.finditer(text, start, end), SAMPLE_ENTRIES)]
     whole = [line for line in sample if not line[0].isspace()]
     if sum(STAMP.match(line) is not None for line in whole) > MIN_STAMPED * max(1, len(whole)):
@@ -511,15 +511,15 @@ MIN_ROWS = 3
 MIN_EVEN = 0.9
 """Fraction of a table's rows that must have as many cells as the first."""
 NUMBERED_ROW = re.compile(r"[\s\"|]*[\d.,-]+[\s\"]*(?:[,;|\t→:]|$)")
-"""A row that begins with a number, as data and listings do: it names no columns."""
+"""A row that begins with a number, as in data and listings: it names no columns."""
 QUOTED_CELL = re.compile(r'"[^"]*"')
 TABLE_RULE = re.compile(r"[\s|:+=-]+\Z")
 """The line between header and rows of a table that is drawn with signs."""
 
 
 def separator_of(text: str, start: int, end: int) -> str | None:
-    """The separator of a table's cells; None if the text is no table: its first row names columns, and the other rows
-    have as many cells."""
+    """Returns the separator of a table's cells; None if the text is no table: in a table the first row names columns,
+    and the other rows have as many cells."""
     sample = [m.group().rstrip("\r") for m in islice(ROW_LINE.finditer(text, start, end), SAMPLE_ROWS)]
     if len(sample) < MIN_ROWS or len(sample[0]) > HEADER_CHARS:
         return None
@@ -537,8 +537,8 @@ def separator_of(text: str, start: int, end: int) -> str | None:
 
 
 def rows_below(text: str, start: int, end: int) -> Iterator[TextChunk]:
-    """The rows of what surely is a table: its first line names the columns, whatever it looks like. Only lines if there
-    is but one column."""
+    """Yields the rows of what surely is a table: its first line names the columns, whatever it looks like. With only
+    one column it yields lines."""
     stop = text.find("\n", start, end)
     first = text[start : stop if stop >= 0 else end]
     separator = separator_of(text, start, end) or max(TABLE_SEPARATORS, key=first.count)
@@ -548,7 +548,7 @@ def rows_below(text: str, start: int, end: int) -> Iterator[TextChunk]:
 
 
 def rows(text: str, start: int, end: int, separator: str) -> Iterator[TextChunk]:
-    """The rows of a table, in which quoted cells may hold line ends; the header is the first chunk."""
+    """Yields the rows of a table, in which quoted cells may hold line ends; the header is the first chunk."""
     spans = list(_quoted(text, start, end, separator)) if text.find('"', start, end) >= 0 else []
     spans = spans or [m.span() for m in ROW_LINE.finditer(text, start, end)]
     header = text[slice(*spans[0])].strip("\r\n")
@@ -562,14 +562,14 @@ def rows(text: str, start: int, end: int, separator: str) -> Iterator[TextChunk]
 
 
 def cells(header: str, row: str) -> list[tuple[str, str]]:
-    """The values of a row by the names of their columns."""
+    """Returns the values of a row by the names of their columns."""
     separator, names = _columns(header)
     return list(zip(names, _cells(row, separator), strict=False))
 
 
 @lru_cache(16)
 def _columns(header: str) -> tuple[str, list[str]]:
-    """The separator of a table's first row and the names in it."""
+    """Returns the separator of a table's first row and the names in it."""
     separator = max(TABLE_SEPARATORS, key=header.count)
     return separator, _cells(header, separator)
 
@@ -585,7 +585,8 @@ def _cells(line: str, separator: str) -> list[str]:
 
 
 def _is_even(sample: Sequence[str], separator: str) -> bool:
-    """Whether rows have as many cells as the first one, quotes read or not, and none of those is a sentence."""
+    """Returns whether rows have as many cells as the first, with or without quoting, and none of its names is a
+    sentence."""
     plain = [row.count(separator) for row in sample]
     if sum(count == plain[0] for count in plain) < MIN_EVEN * len(plain):
         try:
@@ -603,7 +604,7 @@ def _is_even(sample: Sequence[str], separator: str) -> bool:
 
 
 def _quoted(text: str, start: int, end: int, separator: str) -> Iterator[Span]:
-    """Rows as a reader of separated values sees them; none at all if that does not make a table."""
+    """Yields rows as a CSV reader sees them; none if they do not make a table."""
     lines = text[start:end].splitlines(keepends=True)
     offsets = [start]
     for line in lines:

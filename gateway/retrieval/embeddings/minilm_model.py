@@ -1,7 +1,7 @@
-"""The model of `minilm.py`, with the packages that run it: loaded at the first text: a quarter of a second, 100 MB.
+"""Runs the model of `minilm.py`, with its packages; loaded at the first text: a quarter of a second, 100 MB.
 
-numpy comes first of all: onnxruntime imports parts of it by itself, and where another thread imports the whole at that
-moment Python breaks the deadlock by giving that one half a module.
+numpy is imported first: onnxruntime imports parts of it by itself, and if another thread imports all of it at that
+moment, Python breaks the deadlock by returning a half-initialised module to that thread.
 """
 
 import importlib.util
@@ -45,7 +45,7 @@ class LoadedModel:
         self._inputs = {each.name for each in self._session.get_inputs()}
 
     def vectors(self, texts: list[str]) -> list[Vector]:
-        """One for each text, in order."""
+        """Returns one vector for each text, in order."""
         tokens = [each.ids for each in self._tokenizer.encode_batch([text[:MAX_MINILM_CHARS] for text in texts])]
         found: list[Vector] = [b""] * len(texts)
         for places in _alike([len(ids) for ids in tokens]):
@@ -54,7 +54,7 @@ class LoadedModel:
         return found
 
     def _run(self, tokens: list[list[int]]) -> list[Vector]:
-        """The mean of each text's token vectors; all texts have the same number of tokens, so none is padded."""
+        """Returns the mean of each text's token vectors; all texts have equally many tokens, so none is padded."""
         ids = numpy.array(tokens, numpy.int64)
         given: dict[str, Any] = {"input_ids": ids, "attention_mask": numpy.ones_like(ids)}
         if "token_type_ids" in self._inputs:
@@ -64,7 +64,7 @@ class LoadedModel:
 
 
 def _alike(lengths: Sequence[int]) -> Iterable[list[int]]:
-    """Indexes of texts of one length, as many at once as take no more memory than one of `TOKENS_AT_ONCE`."""
+    """Yields indexes of texts of one length, as many at once as take no more memory than one of `TOKENS_AT_ONCE`."""
     ordered = sorted(range(len(lengths)), key=lengths.__getitem__)
     for length, same in groupby(ordered, key=lengths.__getitem__):
         places = list(same)

@@ -1,5 +1,5 @@
-"""Vectors of one request's texts: from the cache, or from the model until the deadline; what is ranked by them beside
-words; and the background work that keeps and makes vectors for the next question."""
+"""Finds vectors of one request's texts: in the cache, or from the model until the deadline; ranks passages by them
+beside words; and stores and makes vectors for the next question in the background."""
 
 import asyncio
 import contextlib
@@ -29,11 +29,11 @@ from gateway.core.types.relevance import (
 )
 
 MAX_WANTED = 256
-"""Vectors that one request asks of the model at most: each costs time or money."""
+"""Vectors that one request gets from the model at most: each costs time or money."""
 MAX_LATER = 2000
 """Further passages whose vectors are used if they are cached; missing ones may be made in the background."""
 MAX_SEARCH_RESULTS = 64
-"""Passages with the best lexical scores whose vectors are asked for first, with their neighbours."""
+"""Passages with the best lexical scores whose vectors are requested first, with their neighbours."""
 PASSAGE_CHARS, QUERY_CHARS = 2000, 1000
 """Characters of a passage and of a query that are embedded; models read 256 to 8,192 tokens."""
 SEARCH_MARKS = re.compile(r"[{}\[\]\"<>|=;:_/\\\d\t]")
@@ -42,7 +42,7 @@ MAX_MARKS = 0.12
 
 
 def similarities(question: Vector, vectors: Sequence[Vector]) -> list[float]:
-    """The cosine of each vector with the question's; -1 for vectors of another length, which another model made."""
+    """Returns the cosine of each vector with the question's; -1 for vectors of another length, from another model."""
     import numpy
 
     target = numpy.frombuffer(question, "<f2").astype(numpy.float32)
@@ -58,8 +58,7 @@ def similarities(question: Vector, vectors: Sequence[Vector]) -> list[float]:
 @dataclass(frozen=True, slots=True)
 class WantedVector:
     """A text whose vector is needed: passage `number` of source `source`, or a query (-1). `held_by` is the digest of
-    the artifact that it is a part of, of an excerpt that of the large document (None: it is part of the
-    conversation)."""
+    the artifact that holds it, for an excerpt that of the large document (None: it is part of the conversation)."""
 
     text: str
     digest: str
@@ -69,13 +68,13 @@ class WantedVector:
 
 
 def queries(query: RelevanceQuery) -> list[WantedVector]:
-    """The question, then the further searches."""
+    """Returns the question, then the further searches."""
     texts = [query.question[-QUERY_CHARS:], *(search[:QUERY_CHARS] for search in query.searches)]
     return [WantedVector(text, digest(text)) for text in texts if text.strip()]
 
 
 def wanted(sources: Sequence[SearchedSource], found: Sequence[Sequence[RankedPassage]]) -> list[WantedVector]:
-    """Passages of prose and chat: the lexically best with their neighbours, then the others, latest first."""
+    """Returns passages of prose and chat: the lexically best with their neighbours, then the others, latest first."""
     places = [
         (s, n)
         for s, (source, passages) in enumerate(zip(sources, found, strict=True))
@@ -103,17 +102,17 @@ def wanted(sources: Sequence[SearchedSource], found: Sequence[Sequence[RankedPas
 
 
 def digest(text: str) -> str:
-    """SHA-256 of a text, in hexadecimal digits."""
+    """Returns the SHA-256 of a text, in hexadecimal digits."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def is_prose(text: str) -> bool:
-    """Whether a text is prose or chat, not records, code or figures."""
+    """Returns whether a text is prose or chat, not records, code or figures."""
     return bool(text.strip()) and len(SEARCH_MARKS.findall(text)) <= max(3.0, MAX_MARKS * len(text))
 
 
 def _beside(places: list[tuple[int, int]], at: dict[tuple[int, int], int], i: int) -> list[int]:
-    """The neighbours of a passage in its source, or in the conversation if its source is that one passage."""
+    """Returns the neighbours of a passage in its source, or in the conversation if its source has only that passage."""
     s, n = places[i]
     near = [at[s, n + step] for step in (-1, 1) if (s, n + step) in at]
     return near or [i + step for step in (-1, 1) if 0 <= i + step < len(places)]
@@ -124,18 +123,19 @@ K = 60.0
 MAX_BY_MEANING = 16
 """Passages that are relevant to a question that shares no word with any of them."""
 NEAR_COSINE = 0.5
-"""Cosine from which on a question calls for a passage by its meaning; MiniLM gives unrelated texts some 0.1. Chosen by
-hand."""
+"""Minimum cosine at which a question calls for a passage by its meaning; unrelated texts have some 0.1 with MiniLM.
+Chosen by hand."""
 Ranked = list[list[RankedPassage]]
 
 
 def fused(found: Ranked, places: Sequence[WantedVector], vectors: Sequence[Vector], asked: Sequence[Vector]) -> Ranked:
-    """The passages, in which those with a vector have new scores (guarantee §5).
+    """Returns the passages with new scores for those that have a vector (guarantee §5).
 
-    They exchange their lexical scores among themselves, in the order of the ranks fused by reciprocal rank: so scores
+    These exchange their lexical scores among themselves, in the order of the ranks fused by reciprocal rank: so scores
     stay comparable with those of passages without a vector.
     `places, vectors`: the passages that have a vector, and these; `asked`: the question's vector, then those of further
-    searches, which together weigh no more than it."""
+    searches, which together weigh no more than it.
+    """
     if len(places) < 2 or not asked:
         return found
     scores = [found[place.source][place.number].score for place in places]
@@ -158,14 +158,14 @@ def fused(found: Ranked, places: Sequence[WantedVector], vectors: Sequence[Vecto
 
 
 def _worths(scores: Sequence[float]) -> list[float]:
-    """The scores, best first; if all are 0, a small score for the first `MAX_BY_MEANING`."""
+    """Returns the scores, best first; if all are 0, a small score for the first `MAX_BY_MEANING`."""
     if any(scores):
         return sorted(scores, reverse=True)
     return [1.0 / (K + place) if place < MAX_BY_MEANING else 0.0 for place in range(len(scores))]
 
 
 def ranks(scores: Sequence[float]) -> list[int]:
-    """The rank of each score, the best being 1. Equal ones share the last of their ranks: all zeros are last."""
+    """Returns the rank of each score, 1 for the best. Equal scores share the last of their ranks: zeros are last."""
     ascending = sorted(scores)
     return [len(scores) - bisect_left(ascending, score) for score in scores]
 
@@ -182,12 +182,12 @@ Known = dict[str, Vector]
 
 
 def key_of(tenant: str, embedder: str, text_digest: str) -> str:
-    """The cache key of a vector."""
+    """Returns the cache key of a vector."""
     return f"vector:{tenant}:{embedder}:{text_digest}"
 
 
 def portions(texts: Sequence[WantedVector], chars: int) -> Iterator[list[WantedVector]]:
-    """Texts in groups for one call each, of at most so many characters, but at least one text."""
+    """Yields texts in groups for one call each, of at most so many characters, but at least one text."""
     portion: list[WantedVector] = []
     size = 0
     for each in texts:
@@ -203,7 +203,7 @@ def portions(texts: Sequence[WantedVector], chars: int) -> Iterator[list[WantedV
 @dataclass(slots=True)
 class VectorSearch:
     """The vectors that one request knows so far. `until` is its deadline (of `Clock.monotonic`); `made` are the texts
-    whose vectors are new, `warnings` say what went wrong."""
+    whose vectors are new, `warnings` name the failures."""
 
     embedder: ports.Embedder
     cache: ports.CacheBackend
@@ -216,8 +216,8 @@ class VectorSearch:
     warnings: list[str] = field(default_factory=list)
 
     async def find(self, texts: Sequence[WantedVector]) -> Known:
-        """Vectors of these texts: all that are cached, and of the others, in order, those that the model gives in time,
-        `MAX_WANTED` at most. After a fault the rest stays without."""
+        """Returns the vectors of these texts: all that are cached, and of the others, in order, those that the model
+        makes in time, `MAX_WANTED` at most. After a fault the rest gets none."""
         if self.until is None:
             self.until = self.clock.monotonic() + self.seconds
         await self._recall(texts)
@@ -231,11 +231,11 @@ class VectorSearch:
         unknown = list({each.digest for each in texts} - self.known.keys())
         keys = [key_of(self.scope.caller.tenant, self.embedder.name, digest) for digest in unknown]
         for digest, vector in zip(unknown, await self.cache.get_many(keys), strict=True):
-            if vector is not None and vector and not len(vector) % 2:  # the cache is shared: check what comes out of it
+            if vector is not None and vector and not len(vector) % 2:  # the cache is shared: check its entries
                 self.known[digest] = vector
 
     async def _embed(self, portion: list[WantedVector]) -> bool:
-        """Asks the model; whether it gave vectors in time."""
+        """Calls the model; returns whether it returned vectors in time."""
         left = (self.until or 0.0) - self.clock.monotonic()
         if left <= 0:
             self.warnings.append(LATE)
@@ -249,13 +249,13 @@ class VectorSearch:
             await self._charge(tariff, texts)
             self.warnings.append(LATE)
             return False
-        except asyncio.CancelledError:  # the client left; the call is paid for all the same
+        except asyncio.CancelledError:  # the client disconnected; the call is charged nevertheless
             if tariff is not None:
                 roughly = sum(len(text.encode("utf-8", "replace")) for text in texts) // 4  # there is no time to count
                 self.scope.calls.append(_call(tariff, {"prompt_tokens": roughly, "completion_tokens": 0}, True))
             raise
         except (errors.GatewayError, EmbeddingFault) as error:
-            if isinstance(error, errors.UpstreamError):  # any other was raised before a call
+            if isinstance(error, errors.UpstreamError):  # other errors are raised before a call
                 await self._charge(tariff, texts if error.may_be_charged else [])
             return self._failed(error)
         except Exception as error:  # noqa: BLE001 - whatever a model's library raises costs quality, not the answer
@@ -291,15 +291,15 @@ def _call(tariff: EmbeddingTariff, usage: dict[str, Any], estimated: bool) -> bi
 
 
 MAX_WAITING_REQUESTS = 64
-"""Requests whose texts may wait; beyond that the oldest are dropped: later questions make their vectors."""
+"""Requests whose texts may wait; beyond that the oldest are dropped, and later questions make their vectors."""
 Holds = Callable[[str, str], Awaitable[bool]]
-"""Whether a tenant has a conversation of that id."""
+"""Returns whether a tenant has a conversation with this id."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingVectors:
-    """Work that a stored request leaves: new vectors to keep, and texts without one. `conversation` is the digest under
-    which texts are grouped that belong to no artifact."""
+    """Work that a stored request leaves: new vectors to store, and texts without one. `conversation` is the digest that
+    groups texts which belong to no artifact."""
 
     caller: RequestCaller
     conversation: str
@@ -308,13 +308,13 @@ class PendingVectors:
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """Digests of the contents of which something will be kept."""
+        """Digests of the contents that will have entries in the cache."""
         held = (each.held_by or self.conversation for each in (*(each for each, _ in self.made), *self.missing))
         return tuple(dict.fromkeys(held))
 
 
 class BackgroundEmbedding:
-    """Does the work of one request at a time, and pauses while a request waits for the model."""
+    """Processes one request's work at a time, and pauses while a request waits for the model."""
 
     def __init__(self, embedder: ports.Embedder, cache: ports.CacheBackend, ttl: float, holds: Holds) -> None:
         self._embedder, self._cache, self._ttl, self._holds = embedder, cache, ttl, holds
@@ -326,7 +326,7 @@ class BackgroundEmbedding:
 
     @contextlib.contextmanager
     def priority(self) -> Iterator[None]:
-        """Pauses the work while a request waits for the model."""
+        """Pauses the background work while a request waits for the model."""
         self._asked += 1
         self._free.clear()
         try:
@@ -337,13 +337,13 @@ class BackgroundEmbedding:
                 self._free.set()
 
     def add(self, pending: PendingVectors, conversation_id: str) -> None:
-        """Queues the work of a request that is stored in that conversation: of one that is gone nothing is kept."""
+        """Queues the work of a request that is stored in that conversation: nothing is stored if it was deleted."""
         self._waiting.append((pending, conversation_id))
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._work())
 
     async def close(self) -> None:
-        """Drops the work that is left."""
+        """Drops the remaining work."""
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()
@@ -362,11 +362,11 @@ class BackgroundEmbedding:
                     made = list(zip(portion, found.vectors, strict=True))
                     if not await self._keep(pending, made, conversation_id):
                         break
-            except Exception as error:  # noqa: BLE001 - a vector that is not kept is made again; other requests must not wait
+            except Exception as error:  # noqa: BLE001 - a lost vector is made again; other requests must not wait
                 log.warning("vectors_not_kept", reason=type(error).__name__, text=str(error)[:200])
 
     async def _unknown(self, pending: PendingVectors) -> list[WantedVector]:
-        """The texts for which no other request has made a vector in the meantime."""
+        """Returns the texts for which no other request has made a vector in the meantime."""
         keys = [key_of(pending.caller.tenant, self._embedder.name, each.digest) for each in pending.missing]
         kept = await self._cache.get_many(keys)
         return [each for each, vector in zip(pending.missing, kept, strict=True) if vector is None]
@@ -374,7 +374,7 @@ class BackgroundEmbedding:
     async def _keep(
         self, pending: PendingVectors, made: list[tuple[WantedVector, Vector]], conversation_id: str
     ) -> bool:
-        """Keeps vectors; False if their conversation no longer exists."""
+        """Stores vectors; returns False if their conversation no longer exists."""
         if not made:
             return True
         tenant = pending.caller.tenant
@@ -392,8 +392,8 @@ Answer = TypeVar("Answer")
 
 
 class LoopBridge(Generic[Question, Answer]):
-    """Lets work in a thread ask for something that only the event loop can do: the thread calls `ask` and waits, while
-    a task awaits `run`. If that task is cancelled, so is the answer, and the thread gets `nothing`."""
+    """Lets work in a thread use what only the event loop can do: the thread calls `ask` and waits, while a task awaits
+    `run`. If that task is cancelled, so is the answer, and the thread gets `nothing`."""
 
     def __init__(self, threads: Executor, answer: Callable[[Question], Awaitable[Answer]], nothing: Answer) -> None:
         self._threads, self._answer, self._nothing = threads, answer, nothing
@@ -403,7 +403,7 @@ class LoopBridge(Generic[Question, Answer]):
         self._closed = False
 
     def ask(self, question: Question) -> Answer:
-        """The answer; to be called in the thread."""
+        """Waits for the answer to a question; to be called in the thread."""
         return asyncio.run_coroutine_threadsafe(self._answered(question), self._loop).result()
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -415,12 +415,12 @@ class LoopBridge(Generic[Question, Answer]):
         finally:
             self._closed = True
             working.add_done_callback(lambda done: done.cancelled() or done.exception())
-            if self._answering is not None:  # what it has cost is known once it has ended
+            if self._answering is not None:  # its cost is known when it has ended
                 self._answering.cancel()
                 await asyncio.wait([self._answering])
 
     async def _answered(self, question: Question) -> Answer:
-        """The answer, as a part of what the task does that awaits `run`: its logs and traces say so."""
+        """Returns the answer, made in the context of the task that awaits `run`, to which logs and traces belong."""
         if self._closed:
             return self._nothing
         answering = self._answering = self._context.run(asyncio.ensure_future, self._answer(question))
@@ -430,12 +430,12 @@ class LoopBridge(Generic[Question, Answer]):
 
 
 THREADS = 32
-"""Contexts that are made at once: many, since a thread that waits for vectors takes no processor."""
+"""Contexts made concurrently: many, since a thread that waits for vectors takes no CPU time."""
 
 
 class EmbeddingModel:
-    """An embedding model with its cache and deadline; keeps nothing of a request but its background work.
-    `holds`: asked before anything of a conversation is kept."""
+    """An embedding model with its cache and deadline; keeps no state of a request but its background work.
+    `holds`: called before anything of a conversation is stored."""
 
     def __init__(
         self,
@@ -456,7 +456,7 @@ class EmbeddingModel:
         return self._embedder.tariff() is not None
 
     def of(self, scope: upstreams.CallScope) -> "RequestMeaning":
-        """Ranking for one request, whose calls of the model are added to those of `scope`."""
+        """Returns the ranking for one request, which adds calls of the model to those of `scope`."""
         search = VectorSearch(self._embedder, self._cache, self._clock, self._timeout, scope)
         return RequestMeaning(search, self._threads, self._afterwards)
 
@@ -472,7 +472,7 @@ class EmbeddingModel:
 
 
 class RequestMeaning:
-    """Ranking for one request: a context is made in a thread, which asks for vectors when not all fits."""
+    """Ranking for one request: a context is made in a thread, which requests vectors if not everything fits."""
 
     def __init__(self, search: VectorSearch, threads: ThreadPoolExecutor, afterwards: BackgroundEmbedding) -> None:
         self._search, self._afterwards = search, afterwards
@@ -484,7 +484,7 @@ class RequestMeaning:
         return await self._bridge.run(work, *arguments)
 
     def relevance(self, lexical: Relevance) -> Relevance:
-        """Lexical ranks fused with those by meaning; to be called in the thread."""
+        """Returns a ranking that fuses lexical ranks with ranks by meaning; to be called in the thread."""
 
         def ranked(query: RelevanceQuery, sources: Sequence[SearchedSource]) -> list[list[RankedPassage]]:
             found = lexical(query, sources)
@@ -503,11 +503,11 @@ class RequestMeaning:
 
     @property
     def warnings(self) -> list[str]:
-        """What went wrong with the model, for the response metadata."""
+        """Failures of the model, for the response metadata."""
         return list(dict.fromkeys(self._search.warnings))
 
     def remains(self, conversation_id: str) -> PendingVectors | None:
-        """Background work that a stored request leaves; None if there is none."""
+        """Returns the background work that a stored request leaves; None if there is none."""
         search = self._search
         missing: tuple[WantedVector, ...] = ()
         # A paid call needs a bill, and this request's is already written.

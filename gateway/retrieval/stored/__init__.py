@@ -1,1 +1,1 @@
-"""An index of large documents that is kept in the storage: made apart, read a few rows at a time."""
+"""Indexes large documents in the storage: made in a separate process, read a few rows at a time."""

@@ -1,10 +1,10 @@
-"""The compact form of an index: which regions hold a term, and how often.
+"""Encodes an index in a compact form: which regions hold a term, and how often.
 
-A segment is made of the regions of some megabytes of a text, and never changed. It is kept in buckets by the first bits
-of a term's hash, so that a question reads a few rows of it. A bucket is, compressed: how many terms it has and
-occurrences (32 bits each); the terms' 32-bit hashes, each as its distance from the one before; in how many regions each
-is; the regions, each as its distance from the one before; how often each is in it (255 at most). Of numbers longer than
-a byte all first bytes come first, then all second ones: so they compress to a third.
+A segment covers the regions of some megabytes of a text, and never changes. It is stored in buckets by the first bits
+of a term's hash, so that a question reads only a few rows. A bucket is, compressed: the numbers of terms and of
+occurrences (32 bits each); the terms' 32-bit hashes, each as its distance from the previous one; in how many regions
+each term is; the regions, each as its distance from the previous one; how often each term is in it (255 at most). Of
+numbers longer than a byte all first bytes come first, then all second ones: so they compress to a third.
 """
 
 import zlib
@@ -21,7 +21,7 @@ from gateway.retrieval.corpus import TermLexicon, all_words, bare, begins_of, ru
 BUCKET_BITS = 8
 BUCKETS = 1 << BUCKET_BITS
 PLACES = BUCKETS
-"""The number of the bucket that has where each region stands, and no terms."""
+"""The number of the bucket that holds the places of the regions, and no terms."""
 SEGMENT_REGIONS = 1024
 """Regions of a segment: eight million characters. Their numbers in it have 16 bits."""
 MAX_POSTING_COUNT = 255
@@ -31,7 +31,7 @@ Numbers = NDArray[np.int64]
 
 
 class TermPosting(NamedTuple):
-    """The regions of a segment that hold a term, by their numbers in it, and how often each does."""
+    """The regions of a segment that hold a term, by their numbers in it, and how often each holds it."""
 
     regions: Numbers
     counts: Numbers
@@ -41,18 +41,18 @@ NO_POSTING = TermPosting(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def hash_of(term: str) -> int:
-    """32 bits, the same in any process. Two terms share one less than once in a thousand documents, and then some
-    regions score a little more."""
+    """Returns a term's 32-bit hash, the same in any process. Two terms of a document collide less than once in a
+    thousand documents, and then some regions score a little higher."""
     return zlib.crc32(term.encode("utf-8", "surrogatepass"))
 
 
 def bucket_of(term: str) -> int:
-    """The bucket that says where a term is."""
+    """Returns the number of the bucket that holds a term's postings."""
     return hash_of(term) >> (32 - BUCKET_BITS)
 
 
 def segment(texts: Sequence[str], lexicon: TermLexicon) -> Iterator[tuple[int, bytes]]:
-    """The buckets of the index of these regions, those that are not empty, by their numbers.
+    """Yields the non-empty buckets of the index of these regions, with their numbers.
     `texts`: `SEGMENT_REGIONS` at most."""
     found = _occurrences(texts, lexicon)
     keys, often = np.unique(found, return_counts=True)
@@ -65,7 +65,7 @@ def segment(texts: Sequence[str], lexicon: TermLexicon) -> Iterator[tuple[int, b
 
 
 def _occurrences(texts: Sequence[str], lexicon: TermLexicon) -> NDArray[np.uint64]:
-    """For each occurrence of a term its hash, and the region that it is in, as one number."""
+    """Returns for each occurrence of a term its hash and its region, as one number."""
     words, counts = all_words(texts)
     known: defaultdict[str, int] = defaultdict(count().__next__)
     which = np.fromiter(map(known.__getitem__, words), np.int64, len(words))
@@ -98,7 +98,7 @@ def _encoded(hashes: Hashes, regions: Numbers, often: Numbers) -> bytes:
 
 
 def _planes(values: NDArray[np.generic]) -> bytes:
-    """All first bytes, then all second ones."""
+    """Returns all first bytes, then all second ones."""
     return values.view(np.uint8).reshape(len(values), values.itemsize).T.tobytes()
 
 
@@ -106,7 +106,7 @@ class PostingBucket:
     """A bucket that was read."""
 
     def __init__(self, data: bytes) -> None:
-        """Raises ValueError, zlib.error: it is none."""
+        """Raises ValueError, zlib.error: the data is no bucket."""
         raw = np.frombuffer(zlib.decompress(data), np.uint8)
         terms, occurrences = (int(each) for each in raw[:8].view(np.uint32))
         at = 8
@@ -117,7 +117,7 @@ class PostingBucket:
         self._counts = raw[at : at + occurrences]
 
     def of(self, term: str) -> TermPosting:
-        """Where a term is."""
+        """Returns the regions that hold a term."""
         wanted = hash_of(term)
         number = int(np.searchsorted(self._hashes, wanted))
         if number == len(self._hashes) or self._hashes[number] != wanted:

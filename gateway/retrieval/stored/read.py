@@ -1,5 +1,5 @@
-"""Reads of large documents what a question needs: for the context, for the tool `recall`, for readers of the past.
-Regions that hold the places that a question names are among it (guarantees §14.2, §14.7)."""
+"""Reads what a question needs of large documents: for the context, for the tool `recall`, for views of past requests.
+That includes regions with the places that a question names (guarantees §14.2, §14.7)."""
 
 import asyncio
 import contextlib
@@ -27,15 +27,15 @@ from gateway.retrieval.stored.postings import PLACES, SEGMENT_REGIONS, PostingBu
 LINE_KIND = "line"
 """The kind of lines and of rows (`retrieval.question`)."""
 MAX_PLACED_REGIONS = 12
-"""Regions of one document that are read since the question names their places."""
+"""Regions of one document that are read because the question names their places."""
 MAX_OF_NAME = 2
-"""Regions of a sheet or file that is named without a line or page: its first ones."""
+"""First regions that are read of a sheet or file that is named without a line or page."""
 
 
 @dataclass(frozen=True, slots=True)
 class _RegionStart:
-    """Where a region begins: in which file, and part of it (the kind of place, a sheet's name); the number of its page
-    or row, and the last row of its sheet."""
+    """The beginning of a region: its file, and the part of that (the kind of place, a sheet's name); the number of its
+    page or row, and the last row of its sheet."""
 
     file: str
     kind: str
@@ -44,30 +44,31 @@ class _RegionStart:
     last: float = math.inf
 
     def is_in(self, other: "_RegionStart | None") -> bool:
-        """Whether both are in the same part of one file."""
+        """Returns whether both regions begin in the same part of one file."""
         return other is not None and (self.file, self.kind, self.sheet) == (other.file, other.kind, other.sheet)
 
     def count(self, kind: str, line: int | None) -> int | None:
-        """Its number, if that is one of such places; of a line `line`."""
+        """Returns its number among such places, or None; for lines of a text without parts `line`."""
         if not self.kind:
             return line if kind == LINE_KIND else None
         return self.number if self.kind == ("sheet" if kind == LINE_KIND else kind) else None
 
 
 def packed_places(regions: Sequence[TextRegion]) -> bytes:
-    """Where these regions stand, as an index keeps it beside its terms."""
+    """Encodes the places of these regions, as an index stores them beside its terms."""
     told = [[each.number, each.place, each.line] for each in regions]
     return zlib.compress(json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
 def unpacked_places(data: bytes) -> list[RegionPlace]:
-    """The same read again. Raises ValueError, TypeError, zlib.error: it is none."""
+    """Decodes what `packed_places` encoded. Raises ValueError, TypeError, zlib.error: it is something else."""
     told = json.loads(zlib.decompress(data).decode("utf-8", "surrogatepass"))
     return [RegionPlace(number, place, line) for number, place, line in told]
 
 
 def regions_named(named: NamedPlaces, places: Sequence[RegionPlace]) -> list[int]:
-    """The numbers of these regions, `MAX_PLACED_REGIONS` at most. `places`: of all regions of a document, in order."""
+    """Returns the numbers of regions with named places, `MAX_PLACED_REGIONS` at most. `places`: those of all regions,
+    in order."""
     known = {place: _at(place) for place in {each.place for each in places}}
     files = {name for name in {each.file for each in known.values()} if name and is_named("file", name, named)}
     sheets = {name for name in {each.sheet for each in known.values()} if name and is_named("sheet", name, named)}
@@ -93,7 +94,7 @@ def regions_named(named: NamedPlaces, places: Sequence[RegionPlace]) -> list[int
 
 
 def _is_of(at: _RegionStart, files: Container[str], sheets: Container[str]) -> bool:
-    """Whether it is in a file and sheet that are named, where any are."""
+    """Returns whether the region is in a named file and sheet, if any are named."""
     return (not files or at.file in files) and (not sheets or at.sheet in sheets)
 
 
@@ -113,8 +114,8 @@ def _at(place: str) -> _RegionStart:
 def _between(
     kind: str, number: int, here: _RegionStart, after: _RegionStart | None, lines: tuple[int | None, int | None]
 ) -> bool:
-    """Whether a place begins in a region that begins at `here` and ends at `after`, or holds at its beginning. Where
-    another part begins in between, nobody knows where the first one ends."""
+    """Returns whether a place begins in a region from `here` to `after`, or contains its beginning. If another part
+    begins in between, the end of the first is unknown."""
     begins = here.count(kind, lines[0])
     ends = after.count(kind, lines[1]) if after is not None else None
     until = number < ends if ends is not None and kind == LINE_KIND else ends is not None and number <= ends
@@ -122,14 +123,14 @@ def _between(
     return from_here and until if here.is_in(after) else from_here or until
 
 
-# Which regions of large documents a question needs, by the rows of their indexes that have its terms.
+# Selects the regions of large documents that a question needs, by the rows of their indexes that have its terms.
 
 MAX_LOOKED_UP_TERMS = 24
-"""Terms that are looked up: the heaviest. Each is a row for every eight million characters."""
+"""Terms that are looked up: those of most weight. Each reads a row for every eight million characters."""
 READ_CHARS = 400_000
-"""Characters that are read of all large documents of a conversation: twice as many as a large window holds."""
+"""Characters read from all large documents of a conversation: twice as many as a large window holds."""
 HEAD_REGIONS = 4
-"""Regions of the beginning that are read of a document whose index is not finished."""
+"""First regions that are read of a document whose index is not finished."""
 
 NONE_NAMED: Mapping[int, Sequence[int]] = MappingProxyType({})
 Scores = NDArray[np.float64]
@@ -139,7 +140,7 @@ Found = Mapping[tuple[int, int], PostingBucket]
 
 @dataclass(frozen=True, slots=True)
 class IndexedDocument:
-    """One document: how many regions it has, how many of them are indexed, and what was read of its index."""
+    """One document: the number of its regions, how many of them are indexed, and what was read of its index."""
 
     regions: int
     indexed: int
@@ -147,7 +148,7 @@ class IndexedDocument:
 
 
 def wanted_terms(question: str, recent: Sequence[str]) -> dict[str, float]:
-    """The terms that are looked up, with their weights, as `retrieval.question` looks for them."""
+    """Returns the terms to look up, with their weights, by the same rules as `retrieval.question`."""
     lexicon = TermLexicon()
     terms: dict[str, float] = dict(borrowed_terms(question, recent, lexicon))
     terms |= {term: 1.0 for term, _ in lexicon.question(question)}
@@ -160,9 +161,9 @@ def best_regions(
     most: int,
     named: Mapping[int, Sequence[int]] = NONE_NAMED,
 ) -> list[list[int]]:
-    """For each document the numbers of the regions that are read, in order: of all documents together those that share
-    most words with the question, `most` at most. The first and the last of each are always among them, those that the
-    question names by their places, and more of the beginning of one whose index is not finished.
+    """Returns for each document the numbers of the regions to read, in order: of all documents together those that
+    share most words with the question, `most` at most. The first and the last region of each document, regions with
+    named places, and more of the beginning of a document whose index is not finished are always included.
     `named`: regions that are named, by the document's number."""
     chosen = [
         {0, max(0, each.regions - 1), *named.get(number, ())} if each.regions else set()
@@ -186,13 +187,13 @@ def best_regions(
 
 
 def matching(terms: Mapping[str, float], document: IndexedDocument, most: int) -> list[int]:
-    """The regions of one document that share words with a question, those first that share most."""
+    """Returns the regions of one document that share words with a question, those that share most first."""
     scores = _scores(terms, [document])
     return [number for number in np.argsort(-scores, kind="stable")[:most].tolist() if scores[number] > 0]
 
 
 def _scores(terms: Mapping[str, float], documents: Sequence[IndexedDocument]) -> Scores:
-    """Of all regions, one document after the other: the rarer terms count more, and repeats of one less and less."""
+    """Scores all regions, one document after the other: rarer terms count more, and repeats of a term less and less."""
     total = sum(each.regions for each in documents)
     scores = np.zeros(total)
     indexed = sum(each.indexed for each in documents)
@@ -219,7 +220,7 @@ def _where(term: str, documents: Sequence[IndexedDocument]) -> tuple[NDArray[np.
 
 
 QUESTION_CHARS = 4000
-"""Characters of a question that are searched for, half of them from its end."""
+"""Characters of a question that are used, half of them from its end."""
 RECENT = 6
 """Messages before the question that explain its pronouns."""
 
@@ -227,7 +228,7 @@ RECENT = 6
 async def read_for(
     attached: Sequence[Artifact], texts: ports.LargeTexts, tenant: str, question: str, recent: Sequence[str] = ()
 ) -> tuple[Artifact, ...]:
-    """The artifacts, of which large documents have as their content what a question needs of them.
+    """Returns the artifacts; the content of large documents is what a question needs of them.
     `recent`: the texts before the question, which explain its pronouns.
     Raises StorageUnavailable: the storage cannot be reached."""
     large = list(dict.fromkeys(each.metadata[artifacts.LARGE] for each in attached if each.is_excerpt))
@@ -248,8 +249,8 @@ async def read_for(
 
 
 async def regions_found(texts: ports.LargeTexts, tenant: str, digest: str, wanted: str, most: int) -> list[int]:
-    """The numbers of a document's regions that somebody looks for: those of a place that is named first, then those
-    that share most words with it.
+    """Returns the numbers of a document's regions that match a search: those of a named place first, then those that
+    share most words with it.
     Raises StorageUnavailable: the storage cannot be reached."""
     terms, named = await asyncio.to_thread(wanted_terms, wanted, ()), places_named(wanted)
     indexes = await texts.indexes(tenant, [digest], _buckets(terms, named))
@@ -264,7 +265,7 @@ def _buckets(terms: dict[str, float], named: NamedPlaces) -> list[int]:
 
 
 async def _places(texts: ports.LargeTexts, tenant: str, found: Sequence[LargeIndex]) -> dict[str, list[RegionPlace]]:
-    """Where the regions stand, by the documents' digests: as their indexes say it, else as the regions do."""
+    """Returns the places of regions by the documents' digests, from their indexes, else from the regions."""
     places = await asyncio.to_thread(lambda: {each.digest: _indexed_places(each) for each in found})
     missing = [each.digest for each in found if len(places[each.digest]) < each.regions]
     return places | (await texts.places(tenant, missing) if missing else {})
@@ -298,12 +299,12 @@ def _indexed(index: LargeIndex) -> IndexedDocument:
         try:
             buckets[place] = PostingBucket(data)
         except (ValueError, zlib.error):
-            continue  # somebody has spoilt it: the others say what they say
+            continue  # a corrupt bucket: the others are still of use
     return IndexedDocument(index.regions, index.indexed, buckets)
 
 
 def question_in(messages: Sequence[ConversationMessage]) -> tuple[str, list[str]]:
-    """The text of the message that begins the current turn, shortened, and those of the messages before it."""
+    """Returns the text of the message that begins the current turn, shortened, and the texts of those before it."""
     last = max(tool_steps.turn_starts(message.role for message in messages), default=None)
     if last is None:
         return "", []

@@ -1,7 +1,7 @@
-"""Makes segments of indexes in a process of its own, so that no request waits for it and its memory is given back.
+"""Makes segments of indexes in a process of its own, so that no request waits for it and its memory is released.
 
-On standard input: for each segment how many regions it has, then of each its length in bytes and its text (numbers of
-32 bits). On standard output: how many buckets it has, then of each its number, its length and its data.
+On standard input: for each segment the number of its regions, then for each region its length in bytes and its text
+(numbers of 32 bits). On standard output: the number of its buckets, then for each its number, its length and its data.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from gateway.retrieval.corpus import TermLexicon
 from gateway.retrieval.stored.postings import segment
 
 NICE = 10
-"""How much it stands back behind other processes."""
+"""Niceness of the process."""
 SEGMENT_PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from gateway.retrieval.stored.segment_process import main; sys.exit(main())"
@@ -33,7 +33,7 @@ class IndexFailed(Exception):
 
 
 class SegmentMaker:
-    """The process. Its methods wait, so they are for a thread."""
+    """Owns the process. Its methods block, so they are for a thread."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -41,8 +41,8 @@ class SegmentMaker:
         self._changing = threading.Lock()  # it may be closed while a thread starts the process
 
     def make(self, texts: Sequence[str]) -> list[tuple[int, bytes]]:
-        """The buckets of the index of these regions (`postings.segment`).
-        Raises IndexFailed: the process ended, for want of memory perhaps, or was closed."""
+        """Returns the buckets of the index of these regions (`postings.segment`).
+        Raises IndexFailed: the process ended, perhaps for lack of memory, or was closed."""
         process = self._running()
         pipe_in, pipe_out = process.stdin, process.stdout
         if pipe_in is None or pipe_out is None:
@@ -67,7 +67,7 @@ class SegmentMaker:
             return self._process
 
     def close(self) -> None:
-        """Ends the process; no other is started."""
+        """Ends the process, and lets no other start."""
         with self._changing:
             self._closed = True
             process, self._process = self._process, None
