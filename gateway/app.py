@@ -46,8 +46,8 @@ CALIBRATED_WITHIN = 1.0
 
 
 class Gateway:
-    """Holds all packages of one process, wired once, from the storage up. `create_app` makes it for a server, and
-    `gateway savings --replay` to play sessions through it."""
+    """Holds all packages of one process, wired from the storage up. `create_app` makes it for a server, `gateway
+    savings --replay` to replay sessions."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from gateway.inspection.prefix import PrefixDivergence
 from gateway.inspection.window_bar import WindowBar
 
 MAX_TOLD_CHARS = 20_000
-"""Of one text."""
+"""Most characters of one text."""
 WHY = (
     *("strategy", "goal", "planning_reason", "fallback_reason", "llm_planning_used"),
     *("economics", "profile", "warnings"),

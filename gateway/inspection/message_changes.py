@@ -19,7 +19,7 @@ MAX_COMPARED_LINES = 1000
 MAX_COMPARED_CHARS = 200_000
 """Characters of each side that are compared."""
 CONTEXT_LINES = 3
-"""Lines that are kept around each change."""
+"""Unchanged lines that are shown around each change."""
 TOLD_FIELDS = ("role", "content", "tool_calls", "function_call")
 """Fields of a message that are rendered as text; others are rendered as JSON."""
 LineKind = Literal["same", "removed", "added", "skipped"]

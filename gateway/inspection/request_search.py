@@ -184,7 +184,7 @@ class RequestSearch:
             query = replace(query, at=found.older)
 
     async def speeds(self, tenant: str | None, since: datetime) -> Mapping[str | None, report_lists.RequestSpeed]:
-        """Measures how long requests since `since` took, by model, and of all under None."""
+        """Reads how long requests since `since` took, by model, and of all under None."""
         return await self._transactions.run(partial(found_requests.read_speeds, tenant=tenant, since=since))
 
     async def is_sealed(self) -> bool:

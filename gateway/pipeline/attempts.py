@@ -46,7 +46,7 @@ UNDRAWN = nullcontext()
 USAGE_REFUSALS = (400, 404, 422)
 """Statuses with which upstreams refuse `stream_options`; their message names the field."""
 SURPLUS_TRIES = 3
-"""How often a context is rebuilt for the tokens that features add. Each time less is left that they could add to."""
+"""How often a context is rebuilt for the tokens that features add; they add fewer to a smaller context."""
 
 
 class RequestPreparer:
@@ -567,7 +567,7 @@ class UpstreamSender:
         return await self._mended(run, complete)
 
     async def opened(self, run: RequestRun, route: AttemptedRoute, stack: AsyncExitStack) -> ChunkStream:
-        """Opens a stream that has begun; `stack` holds it open. Raises as `whole`."""
+        """Opens a stream, and returns when it has begun; `stack` holds it open. Raises as `whole`."""
 
         async def opening(prepared: PreparedRequest, attempt: upstreams.RoutingAttempt) -> ChunkStream:
             request = upstream_request(prepared, self._headers(prepared, route), run.scope)
@@ -638,7 +638,7 @@ class RequestAttempts:
             return await self._asked(run, partial(self._sender.whole, run))
 
     async def opened_stream(self, run: RequestRun, stack: AsyncExitStack) -> ChunkStream:
-        """Opens a stream that has begun; `stack` holds it open, and releases the stream of a previous round.
+        """Opens a stream, and returns when it has begun; `stack` holds it open, and releases that of a previous round.
         Raises as `whole_answer`."""
         await stack.aclose()
         stack.enter_context(self.routes.answering)

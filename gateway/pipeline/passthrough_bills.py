@@ -35,7 +35,7 @@ TOGETHER = 0.1
 MAX_OVER = 500
 """Calls that wait for their bill with their sampled bodies; further calls drop the sample of the request."""
 LONG_TEXT = 10_000
-"""Characters from which tokens are estimated by samples."""
+"""The tokens of a text of this many characters or more are estimated by samples."""
 MODEL_CHARS = 256
 LONGEST_OUTPUT = 4096
 """Output tokens assumed of an unknown model, where a call names no limit."""

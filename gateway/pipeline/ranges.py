@@ -70,7 +70,7 @@ class MessageTexts:
         return self._known[message]
 
     def field(self, message: int, number: int) -> str:
-        """Raises IndexError: there is none."""
+        """Returns the text of a field, compacted from `COMPACTED` on. Raises IndexError: there is none."""
         if number < COMPACTED:
             return self.fields(message)[number]
         key = message, number - COMPACTED

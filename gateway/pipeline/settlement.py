@@ -35,7 +35,7 @@ from gateway.storage import ConversationStore
 
 log = logs.get_logger("gateway.pipeline.settlement")
 MAX_WAITING_BILLS = 10_000
-"""Bills; the oldest are dropped beyond that, a few kilobytes each."""
+"""Most waiting bills, of a few kilobytes each; beyond that the oldest are dropped."""
 BILL_RETRY_SECONDS = 5.0
 """Between two retries while no other turn is committed."""
 

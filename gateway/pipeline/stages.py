@@ -534,8 +534,8 @@ class RequestRun:
         self.written = tokens
 
     def gives_up(self) -> bool:
-        """Returns True once: the caller must then record the failure. False if no model was called, or a commit is
-        under way."""
+        """Claims the recording of a failure. Returns True to the first caller, which must record it; False to others,
+        and if no model was called or a commit is under way."""
         first = self.has_cost and not self.is_ending
         self._is_given_up = self._is_given_up or first
         return first

@@ -59,7 +59,7 @@ class WiredPipeline:
         indexes: ContentIndexes,
         guards: Guards,
     ) -> None:
-        """`documents`: with the storage and the upstreams under them."""
+        """`documents`: with the storage and the upstreams that they use."""
         clock, storage, upstreams = instruments.clock, documents.storage, documents.upstreams
         self._settings, self._clock, self._counters = settings, clock, counters
         self.instruments, self.documents, self.indexes = instruments, documents, indexes

@@ -24,9 +24,9 @@ from gateway.pipeline.stages import PreparedRequest, RequestFeature, SettledRequ
 ENTITY_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
 FILE_KIND = "file"
 MIN_NAME_CHARS = 3
-"""Least characters of a one-word name; a shorter one counts only if it has both letters and digits."""
+"""Fewest characters of a one-word name; a shorter one counts only if it has both letters and digits."""
 MIN_ID_CHARS = 4
-"""Least characters of a one-word id that may be an alias by itself: a "7" in a question is no order."""
+"""Fewest characters of a one-word id that may be an alias by itself: a "7" in a question is not an order."""
 MAX_QUESTION_WORDS = 64
 """Words at the beginning of a question, and as many at its end, that are searched for entities."""
 _LITTLE = (
@@ -119,7 +119,7 @@ def runs_of(words: list[str]) -> tuple[str, ...]:
 
 
 Span = tuple[int, int]
-"""Words of the question, from … to … (exclusive)."""
+"""Words of the question: start and end (exclusive)."""
 
 
 def phrases_of(question: str) -> memory.SearchPhrases:

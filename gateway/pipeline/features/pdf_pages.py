@@ -121,8 +121,8 @@ MAX_INLINE_PDF_CHARS = 100_000
 async def with_kept_pages(
     history: ConversationHistory, natives: whole_files.NativeFiles, cutter: PageCutter
 ) -> ConversationHistory:
-    """Returns the conversation in which each reference to pages can be filled: those that cannot, since the PDF was
-    deleted or the model takes none, are left out of the forms in which messages were forwarded."""
+    """Removes from the forwarded forms of messages each reference to pages that cannot be filled, since the PDF was
+    deleted or the model takes none; loads the pages of all others."""
     found = list(history.messages)
     for index in range(window.first_forwarded(history.frame, found), len(found)):
         message = found[index]

@@ -174,7 +174,7 @@ TOO_MANY = "Too many calls at once."
 MAX_PREAMBLE_CHARS = 600
 """Longer text of a round is part of the answer: a stream has shown it before the round called anything."""
 PARTED = "\n\n"
-"""Between the text of two rounds."""
+"""Separates the texts of two rounds."""
 
 
 class RecallFeature:

@@ -219,8 +219,7 @@ def summary_tokens(messages: Sequence[memory.OldMessage]) -> int:
 
 log = logs.get_logger("gateway.pipeline.features.rolling_summaries")
 REST_SECONDS = 600.0
-"""Time without further tries after a conversation's summary could not be made, so that repeated failures cost
-nothing."""
+"""How long a conversation rests after its summary failed, so that repeated failures cost nothing."""
 SUMMARY_CLAIM_SECONDS = 120.0
 """Time for which a dead process's claim blocks a conversation: longer than a summary takes."""
 PAUSES = (1.0, 5.0, 20.0)

@@ -448,7 +448,7 @@ class GuardedPassthrough(PassthroughClient):
 
     @asynccontextmanager
     async def open(self, deployment: ModelDeployment, call: upstreams.RelayedCall) -> AsyncIterator[RawAnswer]:
-        """Opens the answer after it has begun, with masked values restored.
+        """Opens a relayed call, and yields its answer when it has begun, with masked values restored.
         Raises ContentRefused, GuardUnavailable: nothing was sent; UpstreamError: see `core/errors`."""
         vault = None
         if call.body is not None:

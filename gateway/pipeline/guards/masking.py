@@ -38,8 +38,7 @@ RULE_SEPARATOR = re.compile(r"[ -]")
 
 
 def card_length(text: str) -> int:
-    """Measures the beginning of a text that is a card number, by Luhn's sum; 0: none. It may end at a blank or a
-    hyphen."""
+    """Measures the leading part of a text that is a card number, by Luhn's sum; 0: none. It may end at a separator."""
     for end in (len(text), *(found.start() for found in reversed(list(RULE_SEPARATOR.finditer(text))))):
         digits = RULE_SEPARATOR.sub("", text[:end])
         if len(digits) in CARD_DIGITS and digits[0] in CARD_STARTS and _luhn(digits):
