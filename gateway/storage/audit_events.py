@@ -201,7 +201,7 @@ def event_json(event: audit_log.TrailEvent) -> dict[str, Any]:
     """Returns an event as lists and exports show it, with digests in hexadecimal."""
     try:
         details = json.loads(event.details)
-    except ValueError:  # somebody has spoilt the row, which a check finds
+    except ValueError:  # the row is damaged, which a check finds
         details = event.details
     told = {name: getattr(event, name) for name in audit_log.TrailEvent.__slots__}
     digests = {name: told[name].hex() for name in ("previous_digest", "digest")}

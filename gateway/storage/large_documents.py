@@ -110,7 +110,7 @@ SLICE = INSERTED
 AT_ONCE = 2 * SLICE
 """Regions of a text that its turn's own transaction may write: that holds others up little, and saves a transaction."""
 KEPT = timedelta(hours=1)
-"""How long a text waits for the turn that names it: longer than a commit takes."""
+"""How long a text waits for the transaction that names it: longer than that takes."""
 
 
 class ArrivingTexts:
@@ -159,7 +159,7 @@ class ArrivingTexts:
                 return
 
     async def expire(self) -> int:
-        """Deletes texts that no document has claimed within `KEPT`. Returns how many were deleted."""
+        """Deletes texts that no transaction has named within `KEPT`. Returns how many were deleted."""
         before = self._clock.now() - KEPT
         left = DOCUMENTS.delete().where(DOCUMENTS.c.status == ARRIVING, DOCUMENTS.c.created_at < before)
         deleted = await self._transactions.run(lambda connection: connection.execute(left).rowcount, write=True)

@@ -156,7 +156,7 @@ def calls_of_no_bill(connection: sa.Connection) -> list[str]:
 
 def _spoilt(connection: sa.Connection) -> Iterator[str]:
     for column in COLUMNS_READ:
-        row = sa.type_coerce(next(iter(column.table.primary_key)), sa.LargeBinary)  # as it stands there
+        row = sa.type_coerce(next(iter(column.table.primary_key)), sa.LargeBinary)  # as stored
         for name in connection.execute(sa.select(sa.cast(row, sa.Text)).where(~_readable(column)).limit(MAX_SPOILT)):
             yield f"{column.table.name} {name[0]!s}: {column.name}"
 

@@ -39,7 +39,7 @@ class Retention(CachedRows):
         """Deletes the conversations, of one tenant or of all, to which nothing was added since `before`. Skips those
         that a request is using. Returns how many were deleted.
         `by`: the actor in the audit trail; each transaction records what it deleted. None: retention. `told`: called
-        with the number of each batch deleted.
+        with the size of each deleted batch.
         Raises StorageUnavailable: the storage cannot be reached; earlier batches stay deleted."""
         return await self._expire(lambda: self._expired(before, tenant), by, told)
 

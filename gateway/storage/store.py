@@ -400,8 +400,8 @@ class ConversationStore:
 
     async def open_call(self, call: turn.OpenCallRow) -> None:
         """Stores that a request is about to ask a model, or that it asked none: on SQLite at once if no write is under
-        way, else in one transaction with commits. The row outlives this process; it outlives the machine from the next
-        synced commit on (ADR 32)."""
+        way, else in one transaction with commits. The row survives the end of this process, and after the next synced
+        commit also a crash of the machine (ADR 32)."""
         name = call.facts.get("end_user") if call.facts else None
         if self._users != "plain" and call.facts and name:
             user = user_digest(await self.secret(), name) if self._users == "hashed" else None

@@ -147,9 +147,7 @@ class KeyStore:
         return found
 
     async def _use(self, key_ids: Sequence[str], starts: Mapping[str, date], *, in_all: bool) -> dict[str, KeyUse]:
-        yesterday = self._clock.now().astimezone(UTC).date() - timedelta(
-            days=1
-        )  # bills of that day may still be written
+        yesterday = self._clock.now().astimezone(UTC).date() - timedelta(days=1)  # its bills may still come
         first = min(yesterday, *starts.values())
         kept = {each: spent for each in key_ids if (spent := self._before.peek((each, first))) is not None}
         unknown = [each for each in key_ids if in_all and each not in kept]

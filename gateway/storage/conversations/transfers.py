@@ -181,7 +181,7 @@ def _chains(made: records.ImportedConversation, ids: list[str]) -> tuple[dict[st
 
 
 def _age(each: records.ImportedMessage) -> tuple[int, datetime]:
-    """Sorts parents before their children: an import whose numbers contradict this is refused."""
+    """Returns a sort key that puts parents before children: an import whose numbers contradict this is refused."""
     return each.message.sequence_number or 0, each.message.created_at or datetime.max.replace(tzinfo=UTC)
 
 

@@ -30,7 +30,7 @@ async def finish(transactions: DatabaseTransactions, told: Callable[[int], None]
     results of tool steps to `reasoning_events`, and deletes upstream errors that may quote what an older version
     deleted. It may be interrupted at any time, and continues when it is run again.
 
-    Returns how many results it moved; `told` is called with the number of each batch.
+    Returns how many results it moved; `told` is called with the size of each batch.
     Raises StorageUnavailable: the storage cannot be reached; earlier batches stay moved."""
     await transactions.run(lambda connection: connection.execute(_CLOSE).close(), write=True)
     await set_right(transactions)

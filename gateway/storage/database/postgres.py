@@ -150,9 +150,7 @@ class PostgresTransactions:
                 await _abandon(connection)
                 raise
             except DBAPIError as error:
-                if (
-                    sqlstate(error) == READS_ONLY
-                ):  # perhaps this connection alone: from before a failover, or by a setting
+                if sqlstate(error) == READS_ONLY:  # perhaps of this connection alone: a failover, or a setting
                     await connection.invalidate()
                 raise
             return result

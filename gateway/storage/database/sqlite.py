@@ -139,7 +139,7 @@ class _WriterThread:
 
 
 class SqliteTransactions:
-    """One connection on one thread: SQLite has one writer anyway. Every commit is synced to disk."""
+    """One connection on one thread: SQLite has one writer anyway. Commits are synced to disk, except `synced=False`."""
 
     remote = False
 
@@ -328,7 +328,7 @@ class SqliteTransactions:
             await self._wiped(VACUUM_LARGEST)
 
     def _wipe(self, largest: int) -> bool:
-        """Wipes, and returns whether everything is done that will be."""
+        """Wipes, and returns whether nothing is left for a later sweep."""
         if self._connection is None:
             return True
         driver = driver_of(self._connection)

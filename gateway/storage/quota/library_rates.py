@@ -123,7 +123,7 @@ left."""
 T = TypeVar("T")
 WINDOW_SECONDS = 60
 UNBOUNDED_RATE = 2**52
-"""More than any limit, and exact as a number of Lua's."""
+"""More than any limit, and exact as a Lua number."""
 PAUSE_SECONDS = 2.0
 """How long no request waits for a server that has not answered."""
 PREFIX = "context-gateway:rates"

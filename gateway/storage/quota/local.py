@@ -50,7 +50,7 @@ class LocalCounts:
             self._note(key, (number, previous, current + amount))
 
     def enter(self, key: str, request_id: str, limit: int) -> bool:
-        """Admits a request if at most `limit` run at once; returns whether it did. The entry needs no renewal."""
+        """Admits a request if fewer than `limit` others run; returns whether. It ends with the process: no renewal."""
         running = self._running.get(key)
         if running is None:
             running = self._running[key] = set()

@@ -1,6 +1,6 @@
 """Daily roll-ups of the ledger, and sums of conversations, kept in the ledger's own transaction (guarantee §13.1).
 
-Everything that a row of the ledger adds to sums stands in its columns, so it can be taken out again to the same digit.
+All that a ledger row adds to sums is in its columns, so it can be subtracted again exactly.
 """
 
 import hashlib
