@@ -138,8 +138,8 @@ class Retention(CachedRows):
 
 
 def _delete_batch(connection: sa.Connection, expired: Conditions) -> list[tuple[str, str, tuple[str, ...]]]:
-    """Returns tenant, id and cache groups of each conversation that it deleted. One that a turn has locked is skipped:
-    it has not expired then."""
+    """Deletes a batch; returns tenant, id and cache groups of each deleted conversation. One that a turn has locked is
+    skipped: it has not expired then."""
     table = schema.conversations.c
     query = sa.select(table.id, table.tenant).where(*expired).order_by(table.updated_at).limit(BATCH)
     found = connection.execute(query.with_for_update(skip_locked=True)).all()

@@ -25,9 +25,9 @@ log = logs.get_logger("gateway.cache")
 
 
 class RedisLink:
-    """Sends commands to Redis without letting requests wait for it. A request waits `timeout_seconds` for an answer. A
-    slower command continues for a while on its own connection, so that nobody else ever reads its answer. After a fault
-    no request waits; a probe beside the requests finds out when Redis answers in time again."""
+    """Sends commands to Redis without letting requests wait for long: at most `timeout_seconds` for an answer. A slower
+    command continues for a while on its own connection, so that nobody else ever reads its answer. After a fault no
+    request waits; a probe beside the requests finds out when Redis answers in time again."""
 
     def __init__(self, url: str, timeout_seconds: float, clock: ports.Clock) -> None:
         self._url = url

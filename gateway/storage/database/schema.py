@@ -245,9 +245,9 @@ large_documents = Table(
     Column("created_at", DateTime(timezone=True), nullable=False),
     Index(None, "status"),
 )
-"""One row per tenant, however many conversations hold the document; the last one takes it along. `indexed`: how many
-regions are indexed. `status`: `building`, `ready`, or `failed` if no more will be indexed. `holder`: the process that
-builds the index, until `held_until`."""
+"""One row per tenant, however many conversations hold the document; it is deleted with the last of them. `indexed`: how
+many regions are indexed. `status`: `building`, `ready`, or `failed` if no more will be indexed. `holder`: the process
+that builds the index, until `held_until`."""
 
 document_regions = Table(
     "document_regions",
@@ -411,9 +411,9 @@ conversations = Table(
 using the conversation, so it is not deleted as unused; set where it could expire before the request ends. `framed`: it
 has frames. `team_task`: what its agents work on together. `profile`: the mode of its prompt profile. `pins`: how many
 of its messages are pinned. `summarized`: it has summaries. `question`: how its first user message begins;
-`question_folded`: the same text for a search that ignores case; empty after a message was deleted. `end_user`, `model`:
-of its latest request. `retention_days`: the fewest that any key sets with which it was made or continued. The sums are
-over those rows of the ledger that are in the daily roll-ups."""
+`question_folded`: the same text for a search that ignores case; both empty after a user message was deleted.
+`end_user`, `model`: of its latest request. `retention_days`: the fewest set by a key that made or continued it. The
+sums are over those rows of the ledger that are in the daily roll-ups."""
 
 sessions = Table(
     "sessions",

@@ -112,7 +112,7 @@ def _read(connection: sa.Connection, ids: Sequence[str]) -> PromptFrame | None:
 def write_frame(
     connection: sa.Connection, conversation_id: str, anchor: str | None, number: int, new: NewFrame, now: datetime
 ) -> None:
-    """Stores a frame at `anchor`, the last forwarded message, with sequence number `number`; not without one."""
+    """Stores a frame at the last forwarded message `anchor` (None: nowhere), whose sequence number is `number`."""
     if anchor is None:
         return
     row = {

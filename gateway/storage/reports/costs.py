@@ -90,8 +90,7 @@ OF_DAYS: Mapping[str, Expression] = {name: DAYS.c[name] for name in bill.SUM_NAM
 
 
 def summed(dialect: sa.Dialect, figures: Mapping[str, Expression]) -> list[sa.Label[Any]]:
-    """Returns the columns of a query that sums these figures, in the order of `bill.SUM_NAMES`, for `whole_sums` to
-    read."""
+    """Returns columns that sum these figures, in the order of `bill.SUM_NAMES`, for `whole_sums` to read."""
     found = []
     for name in (name for name in bill.SUM_NAMES if name in figures):
         figure = figures[name]

@@ -386,7 +386,7 @@ def _within(column: sa.ColumnElement[int], limits: Limits) -> Iterable[Condition
 
 def _said(text: str) -> Condition:
     """Returns the condition that a user message of a request may have the text; matches are checked again. SQLite folds
-    only ASCII letters: others are found as written, all lower-case, or all upper-case."""
+    only ASCII letters: others are found as written, in lower or upper case, or capitalized."""
     body = sa.type_coerce(MESSAGES.c.body, sa.Text)
     has = []
     for word in text.split()[:MAX_WORDS]:
