@@ -141,7 +141,7 @@ def figures(row: turn.LedgerRow, *path: str) -> dict[str, Any]:
 
 
 def _compared(row: turn.LedgerRow) -> Iterable[tuple[str, Any, Any]]:
-    """Each figure of a row by its name: as stored, and as found by adding up."""
+    """Yields each figure of a row by its name: as stored, and as found by adding up."""
     calls = tuple(repriced(call) for call in row.entry.calls)
     for number, (call, again) in enumerate(zip(row.entry.calls, calls, strict=True)):
         yield f"calls[{number}].prompt_cost", call.prompt_cost, _kept(again.prompt_cost)

@@ -123,13 +123,13 @@ def gain_of_anew(
 ) -> Decimal:
     """Estimates the USD that a pass which decides everything again saves, less its price; 0 where it would not pay, or
     where the branch has not saved enough to buy it.
-    `stays`: tokens of the prompt behind it, all of them written again; `ages`: answers since each message of the
+    `stays`: tokens of the prompt after the pass, all of them written again; `ages`: answers since each message of the
     prompt; `sizes, answers, costs`: as for `cleared_when_paid`."""
     leaves = sum(sizes) - stays
     price = (rates.write - rates.read) * stays - rates.read * leaves
     latest_first = zip(reversed(sizes), reversed(ages), accumulate(reversed(sizes)), strict=True)
     carried = (size * max(0, age - PAID_AGE + 1) for size, age, tail in latest_first if tail > stays)
-    rent = rates.read * sum(carried)  # about what stays is the latest
+    rent = rates.read * sum(carried)  # what stays is roughly the latest
     if leaves < MIN_CLEARED_TOKENS or rent < MIN_RENT_ANEW * price or price > credit(costs):
         return Decimal(0)
     return max(Decimal(0), _gain(leaves, price, rates, answers))
@@ -147,9 +147,9 @@ def cleared_for_room(
     budget: int,
     costs: bill.BranchCosts,
 ) -> list[CarriedResult]:
-    """Returns what leaves, at the least price, near the end of a window that is over budget, where little is written
-    again. Empty where the bill would exceed its bound, this request included; or where it would not with a pass that
-    decides all again: that one is cheaper if the session goes on, clearing near the end if it ends.
+    """Returns the results to clear near the end of a window that is over budget, where little is written again, at the
+    least price. Empty where the bill would exceed its bound, this request included; also where the branch can afford a
+    pass that decides all again: that is cheaper if the session goes on, clearing near the end is if it ends.
     `sizes, known, costs`: as for `cleared_when_paid`; `budget`: tokens that the prompt may have."""
     old, new = sum(sizes[:known]), sum(sizes[known:])
     unchanged = rates.prompt(old + new, old)
@@ -299,9 +299,10 @@ MAX_SMALL_READING = 10_000
 has to leave: it costs little to carry, and may be edited yet."""
 WRITTEN_WITHIN, ALIVE_WITHIN = 10, 25
 """Answers since a file was changed, within which what was written into it stays; and within which it stays unless the
-whole file was read or written since. A call that failed is made once more before; what is edited again later is mostly
-read again. On recorded sessions with a window of 200,000 tokens this takes the bill from 0.895 to 0.857 of the direct
-one, and 480 instead of 487 of 491 edits find what they quote; without small readings that stay, to 0.821 and 465."""
+whole file was read or written since. A failed call is usually repeated sooner; a file that is edited again later is
+mostly read again first. On recorded sessions with a window of 200,000 tokens this takes the bill from 0.895 to 0.857 of
+the direct one, and 480 instead of 487 of 491 edits find what they quote; without small readings that stay, to 0.821 and
+465."""
 WRITE_TOOL_NAME = re.compile(r"write|create", re.IGNORECASE)
 """Names of tools that write whole files."""
 MAX_SMALL_CHANGE = 4_000

@@ -80,18 +80,18 @@ def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def lacks_figures(path: str, usage: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
-    """Whether a usage has a 0 where there may be text: servers that do not count say so, too.
+    """Returns whether a usage has a 0 where there may be text: servers that do not count report 0, too.
     `usage`: in a chat's names; `fields`: all members of the request's body."""
     endpoint = RELAYED_ENDPOINTS[path]
     if endpoint in WRITES_NOTHING:
         return not usage["prompt_tokens"]
-    is_writer = endpoint == "completions" and not fields.get("echo")  # else what is delivered holds the prompt
+    is_writer = endpoint == "completions" and not fields.get("echo")  # an echoing answer holds the prompt
     return is_writer and not (usage["prompt_tokens"] and usage["completion_tokens"])
 
 
 def completed(reported: dict[str, Any] | None, counted: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """What was reported, with the gateway's count in the place of a 0; and whether any of it is counted.
-    `counted`: with None for tokens that there are and nobody could count, {} where it could count none."""
+    """Fills zeros of the reported usage with the gateway's counts; returns the usage and whether any of it is counted.
+    `counted`: None for tokens that exist and nobody could count; {} where the gateway could count none."""
     if not (reported and counted):
         return counted, True
     missing = {name: count for name, count in counted.items() if count != 0 and not reported.get(name)}

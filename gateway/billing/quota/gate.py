@@ -168,7 +168,7 @@ def _duration(seconds: float) -> str:
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
 
-# Which budgets and limits apply to a request, and for which days (guarantee §12.3). Decided purely.
+# Which budgets and limits apply to a request, and for which days (guarantee §12.3). Pure.
 
 
 def applying(

@@ -124,7 +124,7 @@ class FileService:
         return (await self._rows.find(tenant, _checked(file_id)))[0]
 
     async def has(self, tenant: str, file_id: str) -> bool:
-        """Returns whether the tenant has one of that id, as far as the storage can be asked."""
+        """Returns whether the tenant has a file of that id; false also where the storage cannot be asked."""
         try:
             await self.find(tenant, file_id)
         except (errors.NotFound, errors.StorageUnavailable):

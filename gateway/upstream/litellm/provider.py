@@ -332,7 +332,7 @@ class _LitellmCall:
         self.deployment = deployment
 
     async def ask(self, body: dict[str, Any]) -> Any:
-        """Returns litellm's response object. Raises GatewayError: see `gateway_error`."""
+        """Calls the provider; returns litellm's response object. Raises GatewayError: see `gateway_error`."""
         deployment = self.deployment
         wanted = arguments(deployment, body, self._owned())
         timeout = httpx.Timeout(

@@ -593,7 +593,7 @@ class HttpUpstream:
         )
 
     def _taken(self, deployment: ModelDeployment, body: dict[str, Any]) -> dict[str, Any]:
-        """Returns the body with thoughts where this upstream accepts them."""
+        """Returns the body, with thoughts as parts of the content where this upstream accepts them so."""
         is_mistral = deployment.provider == MISTRAL or f"{MISTRAL}.ai" in deployment.api_base
         takes = is_mistral or _model_of(deployment) in self._think_in_parts
         return with_thoughts_as_parts(body) if takes else body

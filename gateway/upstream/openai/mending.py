@@ -140,7 +140,7 @@ HTTP_DATE = re.compile(
 
 
 def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: ModelDeployment) -> errors.UpstreamError:
-    """Builds the error for an answer whose status, or whose body, reports that there is none.
+    """Builds the error for an answer whose status, or whose body, reports a failure.
     `status`: below 400 for an error in the body of an answer with a good status; then the status that the error itself
     names counts, by its number or its name, else 502."""
     if deployment.operator_key and deployment.api_key:

@@ -96,7 +96,8 @@ class RawAnswer:
         self.headers: Headers = without_insane_waits(connection.headers)
 
     async def check(self, method: str) -> None:
-        """Raises UpstreamError: the client must not get the error that upstream sent, but this one."""
+        """Reads an error answer and checks that it may be relayed. Raises UpstreamError: what the client gets
+        instead."""
         raw, size = [], 0
         async for piece in self.pieces():
             raw.append(piece)
@@ -221,17 +222,17 @@ class BodySample:
 
     @property
     def whole(self) -> bytes | None:
-        """All of it; None if it was too long."""
+        """The whole body; None if it was too long."""
         return b"".join(self._pieces) if self._head is None else None
 
     @property
     def head(self) -> bytes:
-        """Its beginning, or all of it."""
+        """The body's beginning, or all of it."""
         return b"".join(self._pieces) if self._head is None else self._head
 
     @property
     def tail(self) -> bytes:
-        """Its end, or all of it."""
+        """The body's end, or all of it."""
         return b"".join(self._pieces)
 
     def _shorten(self) -> None:

@@ -36,7 +36,7 @@ OF_OTHER_SERVICES = (
     *("anthropic_", "arize_", "aws_", "azure_", "dd_", "gcs_", "humanloop_", "langfuse_", "langsmith_", "litellm_"),
     *("newrelic_", "posthog_", "regional_", "s3_", "signoz_", "vertex_", "wandb_", "watsonx_", "weave_"),
 )
-"""How names begin that tell litellm of clouds and of services that watch it: keys of these go to no upstream."""
+"""Prefixes of litellm's settings for clouds and monitoring services, whose keys are sent to no upstream."""
 REQUEST_FIELDS = frozenset(
     {
         *("messages", "stream", "stream_options", "temperature", "top_p", "n", "stop", "max_tokens"),

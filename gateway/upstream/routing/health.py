@@ -77,13 +77,13 @@ class SlidingMinute:
         self._before = 0.0
 
     def add(self, amount: float, at: float) -> None:
-        """Adds so much, now. Times never go backwards."""
+        """Adds an amount at the time `at`. Times never go backwards."""
         if at - self._since >= MINUTE:  # checked here, too: a function call for each request costs more
             self._go_on(at)
         self._now += amount
 
     def within(self, at: float) -> float:
-        """Returns how much was added within the minute before."""
+        """Returns how much was added within the minute before `at`."""
         self._go_on(at)
         return self._now + self._before * (1 - (at - self._since) / MINUTE)
 

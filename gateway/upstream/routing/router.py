@@ -617,7 +617,8 @@ class ProtocolUpstream:
         return self._of(deployment).stream(deployment, request)
 
     def _of(self, deployment: ModelDeployment) -> ports.Upstream:
-        """Raises UpstreamRefused: nothing here speaks that protocol, as if the upstream itself did not."""
+        """Returns the adapter of a protocol. Raises UpstreamRefused: there is none, as if the upstream did not speak
+        it."""
         found = self._by_protocol.get(deployment.protocol)
         if found is None:
             raise errors.UpstreamRefused(404, {"error": {"message": "This API is not served upstream."}}, {})
