@@ -224,8 +224,7 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
 
 
 def clears_exactly(request: ChatRequest) -> bool:
-    """Returns whether the client names the tool uses to clear: that is done after the window is made, whatever it
-    holds."""
+    """Returns whether the client names the tool uses to clear, after the window is made and whatever it holds."""
     native = request.native
     return native is not None and native.protocol == "anthropic" and edits.has_exact_edits(native.fields)
 

@@ -159,8 +159,7 @@ def _anew_if_it_pays(
 
 
 def _as_fitted(measured: MeasuredInputs, fitted: PackedWindow) -> MeasuredInputs:
-    """Returns the material that the window was made of: a pass for space removes the shorter forms (guarantee §4
-    I8)."""
+    """Returns the material of the window: a pass for space removes the shorter forms (guarantee §4 I8)."""
     shaped = measured.material.shaped if fitted.new_pass else None
     return replace(measured, material=measured.material.in_full(shaped)) if shaped else measured
 

@@ -158,8 +158,8 @@ class ContextGatherer:
 
     async def gather(self, history: ConversationHistory, budget: PromptBudget) -> ContextInputs:
         """Reads everything that most windows need.
-        Raises InvalidRequest: a part holds no readable document, or names something that is no image; names the part;
-        NotFound: a part names a file that is not stored here, where files are stored; names the part;
+        Raises InvalidRequest: a part holds no readable document, or names as an image what is none; names the part;
+        NotFound: a part names a file that the file store, if there is one, does not hold; names the part;
         StorageUnavailable: something cannot be read now."""
         if rebuild.begins_turn(history):
             history = await self.with_older(history)

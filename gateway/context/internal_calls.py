@@ -243,8 +243,7 @@ class InternalModels:
     async def complete(
         self, deployment: ModelDeployment, ask: agents.InternalRequest, scope: upstreams.CallScope
     ) -> dict[str, Any]:
-        """Calls the model in the strictest format that its upstream accepts, which is remembered; returns the answer's
-        body.
+        """Calls the model in the strictest format that its upstream accepts, and remembers it; returns the body.
         Raises UpstreamError: see `core/errors`."""
         model = model_at(deployment)
         formats: list[dict[str, Any] | None] = [None]
@@ -368,8 +367,7 @@ class BilledModel:
         return bill.InternalCall(purpose, self.deployment.route, usage, self.facts.prices, estimated)
 
     def used(self, ask: agents.InternalRequest, body: dict[str, Any] | None, *, charged: bool) -> bill.InternalCall:
-        """Returns what a call used: as reported, else counted here from what was sent and received; 0 if not
-        charged."""
+        """Returns what a call used: as reported, else counted here from both texts; nothing if not charged."""
         usage = (body or {}).get("usage")
         reported = usage if isinstance(usage, dict) else {}
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")

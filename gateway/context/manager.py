@@ -299,8 +299,7 @@ def context_as_sent(
     belongs to it. None if it needs a closer look: it may not fit, or holds more than roles and texts.
 
     A few hundred characters decide that, and long texts are counted by samples: the work on a request must not cost
-    more than the request is worth.
-    """
+    more than the request is worth."""
     plain = request.plain
     if budget.tokens is None or plain is None or request.attachments:
         return None
@@ -415,9 +414,9 @@ class ContextManager:
         which may replace old results in the window by labels if that pays; and renders.
         `access`: whose internal models may be asked; none without it.
         Raises ContextLengthExceeded: the context cannot be made to fit (guarantee §4 I1); InvalidRequest: a part holds
-        no readable document, or names something that is no image; names the part; NotFound: a part names a file that is
-        not stored here, where files are stored; names the part; StorageUnavailable: older messages or files are needed
-        and cannot be read."""
+        no readable document, or names as an image what is none; names the part; NotFound: a part names a file that the
+        file store, if there is one, does not hold; names the part; StorageUnavailable: older messages or files are
+        needed and cannot be read."""
         access = access or PlannerAccess()
         ranking = self._ranking.of(request, access.scope)
         gatherer = self._gatherer(request, facts, access)

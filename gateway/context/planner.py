@@ -71,8 +71,7 @@ def read_plan(text: str, known: Collection[str]) -> ArtifactPlan:
     """Parses the plan in a planner's answer, its decisions by priority.
 
     Unknown ids are dropped, of two entries for one id the first counts, and fields of the wrong type are ignored.
-    Raises InvalidPlan: the answer holds no JSON object, or names no known artifact and brings no query.
-    """
+    Raises InvalidPlan: the answer holds no JSON object, or names no known artifact and brings no query."""
     if len(text) > MAX_PLAN_CHARS:
         raise InvalidPlan("planner_answer_too_long")
     value = _object(text)
@@ -270,7 +269,7 @@ def most_tokens(planner: InternalModel) -> int:
 
 
 def prompt_chars(planner: InternalModel, most: int) -> int:
-    """Returns the longest prompt in characters: `most`, and no more than the planner's window holds beside the
+    """Returns the longest prompt in characters: `most`, or less if the planner's window leaves less beside its
     answer."""
     if planner.max_input_tokens is None:
         return most

@@ -383,8 +383,7 @@ def index_texts(texts: Sequence[str], lexicon: TermLexicon) -> list[ContentIndex
 
 
 def _searched(text: str, chunk: TextChunk) -> str:
-    """Returns the text by which a chunk is found: its own and its heading, without column names, which all rows
-    share."""
+    """Returns the text by which a chunk is found: its own and its heading, without column names, which recur."""
     own, heading = text[chunk.start : chunk.end], chunk.heading
     if not heading:
         return own
@@ -457,8 +456,7 @@ class SourceCorpus:
         self._low = (self.terms & LOW).astype(np.uint16)
 
     def find(self, wanted: Numbers) -> TermHits:
-        """Returns all occurrences of these terms (distinct, sorted) by one scan of the stream in C, without an
-        index."""
+        """Returns all occurrences of these terms (distinct, sorted): one scan of the stream in C, no inverted index."""
         table = np.zeros(LOW + 1, bool)
         table[wanted & LOW] = True
         places = np.flatnonzero(table[self._low])

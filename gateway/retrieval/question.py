@@ -112,8 +112,7 @@ def is_label_named(label: str, named: NamedPlaces) -> bool:
 
 
 def _meant(sections: Sequence[PlaceSection], named: NamedPlaces) -> Iterator[PlaceSection]:
-    """Yields the sections with lines that the question may mean: in sheets and files that it names, else the first
-    ones."""
+    """Yields sections with lines that the question may mean: of sheets and files that it names, else the first."""
     counted = [each for each in sections if each.kind in COUNTED]
     for kinds in (("sheet",), ("file",)):
         own = [each for each in counted if each.kind in kinds and is_named(each.kind, each.name, named)]
@@ -140,8 +139,7 @@ def is_named(kind: str, name: str, named: NamedPlaces) -> bool:
 
 
 def _of_named_texts(corpus: SourceCorpus, named: NamedPlaces, scores: Scores) -> Scores | None:
-    """Returns the scores, only those of texts that the question names by title if any of them score; None if all are
-    0."""
+    """Returns the scores, only those of texts named by title if any of them score; None if all are 0."""
     if not scores.any():
         return None
     if len(corpus.sources) > 1:
@@ -177,8 +175,7 @@ def speaker_weights(corpus: SourceCorpus, question: str) -> Scores | None:
 
 
 def speaker(source: SearchedSource) -> str:
-    """Returns a turn's speaker: the message's `name`, or the name that its text begins with; empty if neither
-    exists."""
+    """Returns the speaker of a turn: the message's `name`, or the name that begins its text; empty without either."""
     if source.kind != "turn":
         return ""
     _, _, name = source.label.partition(" ")
@@ -245,8 +242,7 @@ def borrowed_terms(question: str, recent: Sequence[str], lexicon: TermLexicon) -
     """Returns terms of the latest messages that the question's pronouns may stand for, with their weights.
 
     Empty if the question refers to nothing outside itself: it has no pronoun, or one that stands for a name in it.
-    `recent`: the messages before the question, latest last.
-    """
+    `recent`: the messages before the question, latest last."""
     own = lexicon.question(question)
     names_nothing = not _names(question, lexicon) and len(own) < SHORT_QUESTION
     if not (names_nothing or _refers_back(question, lexicon)):

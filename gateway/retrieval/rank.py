@@ -320,8 +320,7 @@ def topic_scores(corpus: SourceCorpus, question: Terms) -> Scores | None:
     """Returns a BM25 score for each turn of a conversation, in which all words of a topic count as one term.
 
     Only turns are scored: records name their contents by fields, and a document mostly holds the topic's own name. None
-    if the question names no topic or no turn speaks of it.
-    """
+    if the question names no topic or no turn speaks of it."""
     asked = numbers_of(question)
     groups = [np.setdiff1d(topics()[n], asked) for n in dict.fromkeys(asked.tolist()) if n in topics()]
     is_turn = corpus.is_turn

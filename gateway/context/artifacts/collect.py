@@ -49,8 +49,7 @@ Span = tuple[int, int]
 
 @record
 class Context:
-    """Everything that may enter the model's window for one request, in the words of the project's
-    description.
+    """Everything that may enter the model's window for one request, in the terms of the project's description.
 
     `current` is the index of the message that begins the current turn; `placed` artifacts are inside messages,
     `restored` ones are tool results forwarded as text, `artifacts` are the attached ones."""
@@ -635,8 +634,7 @@ def steps_as_text(
     provider was shown as text stays in place, with tools or without (§4 I7). Steps shown only to others are removed
     from blocks that this provider is sent, and so are steps that the client now sends as messages.
     `has_tools`: whether the request has `tools` or `functions`; `origin`: the provider that will answer; None if no
-    other can have answered before.
-    """
+    other can have answered before."""
     steps = _restored_steps(history)
     blocks = _BlockResults(history, origin)
     new = enumerate(history.messages)

@@ -72,7 +72,7 @@ def _without(white: dict[int, int | None], text: str) -> str:
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    """The characters that `\\uXXXX` stand for, if JSON can contain them unescaped."""
+    """Returns the characters that `\\uXXXX` stand for, if JSON can contain them unescaped."""
     characters = json.dumps(json.loads(f'"{match.group()}"'), ensure_ascii=False)[1:-1]
     try:
         characters.encode()

@@ -587,8 +587,7 @@ def _of_all(shown: ArtifactRendering | RecalledExcerpts) -> str:
 
 
 def arguments_attribute(arguments: str, most: int = MAX_BLOCK_ARGUMENT_CHARS) -> str:
-    """Renders the arguments as an attribute, in single quotes if that leaves JSON unchanged. Reports the length cut
-    off."""
+    """Renders the arguments as an attribute, in single quotes if that leaves JSON unchanged; notes what is cut off."""
     text = " ".join(arguments.split())
     shown = beginning(text, most)
     if shown != text:
@@ -680,8 +679,7 @@ def citing(
     """Renders the instructions for citations, with the ids of results that no label names.
 
     Results of the current turn are not listed, so the instructions stay the same in all its steps (guarantee §4 I7).
-    `messages`: what is forwarded up to the current user message, with their `indexes` in the material.
-    """
+    `messages`: what is forwarded up to the current user message, with their `indexes` in the material."""
     forms = {index: body for index, body in zip(indexes, messages, strict=True) if index >= 0}
     changed = (body for index, body in forms.items() if body is not material.messages[index].body)
     labelled = {name for body in changed for name in ARTIFACT_ID.findall(tool_steps.text_of(body.get("content")))}

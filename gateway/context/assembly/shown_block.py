@@ -103,8 +103,7 @@ def items_in(text: str) -> Iterator[tuple[str, ShownSpan]]:
 
 
 def in_place_of(text: str, content_id: str) -> ShownSpan | None:
-    """Returns what a message shows of an artifact that was reduced in its place; None if no label names the
-    artifact."""
+    """Returns what a message shows of an artifact that was reduced in place; None if no label names it."""
     named = re.compile(rf'", id {content_id}(?:-\d+)?, from ')
     for label in BLOCK_LABEL.finditer(text):
         if named.search(label[0]) is not None:

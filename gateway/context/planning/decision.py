@@ -115,7 +115,7 @@ def _decisions(
 ) -> Mapping[tuple[int | None, str], FrozenDecision]:
     if material.frame is None:
         return {}
-    if fitted.new_pass:  # but for the block of the turn under way, if that was kept
+    if fitted.new_pass:  # except the block of the current turn, if that was kept
         indexes = indexes & {material.current} if fitted.selection.keeps_block else frozenset()
     found: dict[tuple[int | None, str], FrozenDecision] = {}
     placed = {(artifact.place.message, artifact.content_id) for artifact in material.placed}

@@ -220,8 +220,7 @@ def estimated_tokens(
     """Estimates the tokens of the texts together, and returns whether they were counted.
 
     It takes a few hundred microseconds, whatever the size of the texts. The estimate is a few percent off.
-    `count`: counts a whole text; `count_piece`: counts a piece of one; `lengths`: characters of each text, if known.
-    """
+    `count`: counts a whole text; `count_piece`: counts a piece of one; `lengths`: characters of each text, if known."""
     lengths = lengths if lengths is not None else list(map(len, texts))
     total = sum(lengths)
     if total <= MAX_COUNTED_CHARS:
@@ -396,8 +395,7 @@ class TiktokenCounter:
         return self._calibration.added_per_message if self._calibration is not None else 0
 
     def saved(self, calls: int) -> int:
-        """Returns the tokens by which `plain` overcounts each tool call in a prompt with `calls` of them, as
-        reported."""
+        """Returns the tokens that each of `calls` tool calls takes less than in `plain`, by upstream's reports."""
         return self._calibration.saved(calls) if self._calibration is not None and calls else 0
 
     def estimate(self, messages: Sequence[dict[str, Any]]) -> tuple[int, bool]:

@@ -90,8 +90,7 @@ def bounded(material: WindowInputs, turns: TurnBound | None, shown: int | None =
     Turns that a summary covers leave when the next turn begins, so that the summary that was paid for is shown. If the
     summaries of all that would leave do not fit, nothing leaves for them. Within a turn the window stays. If the bound
     would still be exceeded, the oldest turns leave down to `TurnBound.kept`. Turns that left do not return as messages.
-    `shown`: how many of the latest summaries fit; None: all.
-    """
+    `shown`: how many of the latest summaries fit; None: all."""
     if not material.messages:
         return material
     starts, before = tool_steps.turn_starts(message.role for message in material.messages), material.frozen_first
@@ -282,12 +281,12 @@ class OldTurns:
 
     @cached_property
     def places(self) -> dict[int, int]:
-        """Positions among them, by the messages' indexes."""
+        """Positions in `messages`, by the messages' indexes."""
         return {message.index: place for place, message in enumerate(self.messages)}
 
     @cached_property
     def artifact(self) -> Artifact:
-        """All of them as one artifact with the source `turns:N-M`; the same text always gets the same id."""
+        """The old turns as one artifact with the source `turns:N-M`; the same text always gets the same id."""
         content = "\n".join(f"{each.turn} {each.speaker}: {each.text}" for each in self.messages)
         return Artifact(
             artifact_id=ids.artifact_id(content),

@@ -493,8 +493,7 @@ def _alternating(wanted: Sequence[PassageCandidate], relevant: Sequence[PassageC
 
 
 def _merged(extracts: Sequence[Sequence[PassageCandidate]]) -> list[PassageCandidate]:
-    """Merges extracts of several artifacts by reciprocal rank fusion of their ranks among all and in their
-    artifacts."""
+    """Merges extracts of several artifacts by reciprocal rank fusion of their overall and per-artifact ranks."""
     every = best_first(candidate for own in extracts for candidate in own)
     worth = {id(candidate): 1 / (tuning.RANK_DAMPING + rank) for rank, candidate in enumerate(every)}
     for own in extracts:

@@ -209,8 +209,7 @@ class WindowPacker:
         self._relevant, self._rest = self._guide.order(self.taken, room, [c for c in left if c.relevant], rest, by_plan)
 
     def _ranked(self) -> tuple[list[PassageCandidate], dict[int, PassageCandidate]]:
-        """Returns the candidates that the window can show, best first; and all by `order`, scored for the plan's
-        queries."""
+        """Returns the candidates that the window can show, best first; and all by `order`, scored for the plan."""
         material, guide, relevance = self._material, self._guide, self._fitting.tools.relevance
         pinned = material.pinned_contents
         artifacts = of_each_content([a for a in material.searched if a.content_id not in pinned], material.current)
@@ -291,8 +290,7 @@ class WindowPacker:
         return self.take(kept_words(left, self._material.recalled.rules), limit, left)
 
     def latest_share(self, room: float) -> float:
-        """Returns the tokens for the latest results: at least those reserved for content that the model has not
-        seen."""
+        """Returns the tokens for the latest results, at least those reserved for what the model has not seen."""
         return max(room * tuning.LATEST_SHARE, self._minimum.for_fresh)
 
     def take_latest(self, left: list[PassageCandidate], limit: float) -> list[PassageCandidate]:
@@ -599,8 +597,7 @@ def _frozen(material: WindowInputs, counting: PromptCounter, usable: int | None)
 
 
 def _new_in_block(material: WindowInputs) -> list[Artifact]:
-    """Returns attachments, and results forwarded as text, that no earlier block shows and no earlier pass decided
-    on."""
+    """Returns attachments, and results forwarded as text, that no earlier block shows and no pass decided on."""
     if material.has_block:
         return []
     standing = material.messages[material.frozen_first if material.moves else 0 :]

@@ -630,8 +630,7 @@ class _DedupedWindow:
         return self._is_kept(file.place.message or 0) and self._material.repeats.was_text(file)
 
     def _pinned(self, document: RepeatedDocument) -> str | None:
-        """Names the copy that any window has in full, in its message or in the memory message; None if there is
-        none."""
+        """Names the copy that any window has in full, in its message or in the memory message; None: no copy."""
         pinned = [file for file in document.files if file.pinned]
         inside = next((file.artifact_id for file in pinned if self._selection.has(file.place.message)), None)
         return inside or (OF_A_PIN if pinned or document.is_kept else None)

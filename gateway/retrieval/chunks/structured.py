@@ -585,8 +585,7 @@ def _cells(line: str, separator: str) -> list[str]:
 
 
 def _is_even(sample: Sequence[str], separator: str) -> bool:
-    """Returns whether rows have as many cells as the first, with or without quoting, and none of its names is a
-    sentence."""
+    """Returns whether rows have as many cells as the first, quoted or not, and no name in it is a sentence."""
     plain = [row.count(separator) for row in sample]
     if sum(count == plain[0] for count in plain) < MIN_EVEN * len(plain):
         try:

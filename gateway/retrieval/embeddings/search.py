@@ -134,8 +134,7 @@ def fused(found: Ranked, places: Sequence[WantedVector], vectors: Sequence[Vecto
     These exchange their lexical scores among themselves, in the order of the ranks fused by reciprocal rank: so scores
     stay comparable with those of passages without a vector.
     `places, vectors`: the passages that have a vector, and these; `asked`: the question's vector, then those of further
-    searches, which together weigh no more than it.
-    """
+    searches, which together weigh no more than it."""
     if len(places) < 2 or not asked:
         return found
     scores = [found[place.source][place.number].score for place in places]

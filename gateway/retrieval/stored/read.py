@@ -67,8 +67,7 @@ def unpacked_places(data: bytes) -> list[RegionPlace]:
 
 
 def regions_named(named: NamedPlaces, places: Sequence[RegionPlace]) -> list[int]:
-    """Returns the numbers of regions with named places, `MAX_PLACED_REGIONS` at most. `places`: those of all regions,
-    in order."""
+    """Returns the numbers of regions with named places, `MAX_PLACED_REGIONS` at most. `places`: of all, in order."""
     known = {place: _at(place) for place in {each.place for each in places}}
     files = {name for name in {each.file for each in known.values()} if name and is_named("file", name, named)}
     sheets = {name for name in {each.sheet for each in known.values()} if name and is_named("sheet", name, named)}
