@@ -1,5 +1,5 @@
-"""One exchange with a model: what is asked, of whom, and what came back; and what holds in every form of a message's
-content. What tells kinds of parts apart, or refuses some, stands where that is done."""
+"""One exchange with a model: the request, its caller, the deployment and the answer. Code that tells kinds of content
+parts apart, or refuses some, is where that is done."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -23,15 +23,15 @@ from gateway.core.types.recall import Recall
 from gateway.core.types.turn import RequestClaim
 
 ANTHROPICS_KEY = "sk-ant-"
-"""How keys and tokens of Anthropic's begin, so that they are known as such wherever they stand."""
+"""Prefix of Anthropic's keys and tokens, by which they are recognised anywhere."""
 USER_FIELDS = ("user", "safety_identifier")
-"""Fields in which a body names the user that it is for."""
+"""Fields in which a body names its end user."""
 OTHER_MODELS = ("models", "fallbacks", "context_window_fallbacks", "content_policy_fallbacks")
-"""Fields in which some upstreams (OpenRouter, LiteLLM) take models that may answer instead."""
+"""Fields in which some upstreams (OpenRouter, LiteLLM) accept models that may answer instead."""
 
 
 def named_besides(fields: Mapping[str, Any]) -> Iterator[str]:
-    """The models that a body names beside its `model`, for upstreams that go by it; whatever is a text there counts."""
+    """Yields the models that a body names beside its `model`, for upstreams that may use them; every string counts."""
     left = [fields[name] for name in OTHER_MODELS if name in fields]
     while left:
         value = left.pop()
@@ -45,9 +45,9 @@ def named_besides(fields: Mapping[str, Any]) -> Iterator[str]:
 
 @record
 class RequestCaller:
-    """Who asks: the tenant, and the client's own key if it may go upstream (guarantee §8). `key_id` names the key that
-    asks, and `project` what it is for; both None where they are not known. `roles` say what it may look at.
-    `anthropic_key` is the client's own for Anthropic, and goes nowhere else. `key` is what is known of a key of ours;
+    """The caller of a request: the tenant, and the client's own key if it may be sent upstream (guarantee §8). `key_id`
+    names the key in use, and `project` its project; both None if unknown. `roles` determine what it may view.
+    `anthropic_key` is the client's own for Anthropic, and is sent nowhere else. `key` is the policy of a gateway key;
     None for a client's own."""
 
     tenant: str
@@ -61,11 +61,11 @@ class RequestCaller:
 
     @property
     def user(self) -> str | None:
-        """Whom its token names as the user of its requests, whatever they say; None: they say it themselves."""
+        """The user named by its token, which overrides the requests' own; None: each request names its user."""
         return None if self.key is None else self.key.user
 
     def end_user(self, fields: Mapping[str, Any]) -> str | None:
-        """The user whom a bill names: whom its token names, else the first of a body's `USER_FIELDS` that is there."""
+        """Returns the user for the bill: the one its token names, else the first of `USER_FIELDS` that a body has."""
         if self.key is not None and self.key.user is not None:
             return self.key.user
         for key in USER_FIELDS:
@@ -74,17 +74,18 @@ class RequestCaller:
         return None
 
     def may_ask(self, model: str) -> bool:
-        """Whether its key lets it ask that model."""
+        """Returns whether the caller's key allows that model."""
         return self.key is None or self.key.may_ask(model)
 
     def check_model(self, model: str) -> None:
-        """Raises ModelNotAllowed: its key names the models it may ask, and not this (guarantee §12.1)."""
+        """Raises ModelNotAllowed: the caller's key names the models that it allows, and not this (guarantee §12.1)."""
         if not self.may_ask(model):
             text = f"This key may not ask the model {shown(model)}: it names those that it may."
             raise errors.ModelNotAllowed(text, param="model")
 
     def check_models_of(self, fields: Mapping[str, Any]) -> None:
-        """The same of the models that a body names beside its own, for upstreams that may let them answer."""
+        """Raises ModelNotAllowed: the key does not allow a model that a body names beside its own, which some upstreams
+        may let answer."""
         if self.key is not None and self.key.models:
             for name in named_besides(fields):
                 self.check_model(name)
@@ -92,8 +93,8 @@ class RequestCaller:
 
 @record
 class WhatIf:
-    """What a past request is made again with, to be looked at: artifacts in full, by their content ids, and the plan
-    that is followed for all others; None: none was made."""
+    """Changes with which a past request is repeated for inspection: artifacts to show in full, by their content ids,
+    and the plan to follow for all others; None: no plan was made."""
 
     in_full: frozenset[str]
     plan: ArtifactPlan | None = None
@@ -101,7 +102,7 @@ class WhatIf:
 
 @record
 class ContextOptions:
-    """What a request says of its context (guarantee §2), defaults applied."""
+    """A request's options for its context (guarantee §2), defaults applied."""
 
     mode: str
     planning: str
@@ -110,42 +111,42 @@ class ContextOptions:
     dry_run: bool = False
     models: Mapping[str, str] = field(default_factory=dict)
     profile: str | None = None
-    """The mode of the prompt profile; `off`: none; None: as the messages call for."""
+    """The mode of the prompt profile; `off`: none; None: chosen by the messages."""
     memory: str = EXTRACTS
-    """What stands for old turns: `extracts`, `summary` or `both` (guarantee §11.13)."""
+    """What represents old turns: `extracts`, `summary` or `both` (guarantee §11.13)."""
     whole: bool = False
-    """Nothing may be left out: what does not fit as it is, is refused."""
+    """Nothing may be left out: a request that does not fit as it is, is refused."""
     recall: Recall = False
-    """The model is to have the tool `recall` (guarantee §10.11); `auto`: once something is left out."""
+    """The model gets the tool `recall` (guarantee §10.11); `auto`: after something is left out."""
     cite: bool = False
-    """The model is to name what its statements rest on (guarantee §14.8); never in mode `off`."""
+    """The model is to cite the sources of its statements (guarantee §14.8); never in mode `off`."""
     what_if: WhatIf | None = None
-    """Of a dry run that the page makes; no client can set it."""
+    """For dry runs of the web UI; no client can set it."""
     clear_above: int | None = None
-    """Tokens above which a client's API wants room to be made. What cannot be made to fit them may be more, unlike
-    `max_input_tokens`."""
+    """Tokens above which a client's API wants the prompt cut. Unlike `max_input_tokens` it may be exceeded by what
+    cannot be cut."""
     compacts: bool = False
-    """Its client wants to be told where such room was made, by what may stand for all before the answer."""
+    """The client wants a compaction reported, by an item that replaces everything before the answer."""
     pauses: bool = False
-    """Then it wants to be told that alone: no model is asked."""
+    """After a compaction only that item is returned: no model is called."""
     sent_elsewhere: bool = False
-    """Of a dry run: who asks sends the fitted messages to the model itself, so that they are kept as forwarded."""
+    """Of a dry run: the caller sends the fitted messages to the model itself, so they are stored as forwarded."""
     economy: str = OFF
-    """Whether passes are made where they pay: `auto`, `observe` or `off` (guarantee §4 I7)."""
+    """Whether passes are made when they pay: `auto`, `observe` or `off` (guarantee §4 I7)."""
     untouched_tools: tuple[str, ...] = ()
-    """Patterns of names of tools whose results are never shaped (guarantee §4 I8)."""
+    """Name patterns of tools whose results are never shaped (guarantee §4 I8)."""
     held_out: bool | None = None
-    """Whether the conversation goes direct, to be compared with those that are economised (false); None where none
-    does."""
+    """True: the conversation goes direct, to be compared with economised ones; False: it is one of these; None: no
+    conversation is held out."""
 
     @property
     def takes_profile(self) -> bool:
-        """Whether it has a prompt profile, where these are configured."""
+        """Whether the request gets a prompt profile, if profiles are configured."""
         return self.mode != "off" and self.profile != "off"
 
     @property
     def is_summarized(self) -> bool:
-        """Whether summaries may stand for old turns."""
+        """Whether summaries may represent old turns."""
         return self.memory != EXTRACTS
 
 
@@ -160,9 +161,9 @@ class PlainMessages:
 
 @dataclass(slots=True)
 class KnownMessages:
-    """What is known of a request's messages from an earlier one: that the first `count` of them were in it, as they
-    are here. `digests` are chain digests after each message that is no leading system message, as far as they are
-    known; once they have been computed, all of them. `source` is for whoever recognised the request."""
+    """What an earlier request reveals of a request's messages: the first `count` of them are the same. `digests` are
+    chain digests after each message but leading system messages, as far as they are known; all of them after they have
+    been computed. `source` is for the code that recognised the request."""
 
     count: int = 0
     digests: Sequence[ChainDigest] = ()
@@ -170,15 +171,15 @@ class KnownMessages:
 
 
 def stays() -> bool:
-    """Of a client of which nothing is known: it is still there."""
+    """Returns False, for a client of unknown state: it has not left."""
     return False
 
 
 @record
 class CacheMark:
-    """Where a client wants a prompt's cache to end: behind a part of a message's content, or behind the message.
+    """The point up to which a client wants a prompt cached: after a part of a message's content, or after the message.
 
-    A client moves its marks from request to request, so that they are no part of what is said and stored.
+    A client moves its marks from request to request, so they are not part of the stored messages.
     """
 
     message: int
@@ -188,10 +189,10 @@ class CacheMark:
 
 @record
 class NativeRequest:
-    """What a request says in its own API's words alone (ADR 27). `fields` go up untouched where the upstream speaks
-    that API, and nowhere else. `needs` are the paths of those without which the request makes no sense. `marks` are set
-    on its messages wherever a provider takes such marks. `hosted` are path and type of what only an upstream runs that
-    has it: tools, and their calls in earlier answers."""
+    """The fields of a request that only its own API has (ADR 27). `fields` are sent unchanged to an upstream that
+    speaks that API, and to no other. `needs` are the paths of fields that the request cannot do without. `marks` are
+    set on its messages if the provider accepts them. `hosted` are path and type of everything that only an upstream can
+    run: tools, and their calls in earlier answers."""
 
     protocol: Literal["responses", "anthropic"]
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -200,21 +201,20 @@ class NativeRequest:
     hosted: tuple[tuple[str, str], ...] = ()
 
     def without_hosted(self) -> "NativeRequest":
-        """The same for an upstream that runs no tools itself: it has those that a chat says."""
+        """Returns the request without hosted tools, for an upstream that runs none: it gets those of the chat."""
         left_out = ("tools", "tool_choice", "mcp_servers")
         return replace(self, fields={k: v for k, v in self.fields.items() if k not in left_out}, hosted=())
 
 
 @record
 class ChatRequest:
-    """A validated chat request. `forward` is the body without the gateway's own fields, `messages` apart; `size` are
-    the bytes of the whole body as it came; `agent` is who answers, where one is named; `pinned` are indexes of messages
-    that stay in every window; `memory` says which things are remembered, None where its memory of things is off (the
-    field `context.memory` is `options.memory`); `claim` says that it is to be answered once; `log_facts` are the fields
-    of its line in the log; `has_left` tells whether its client has closed the connection, and nobody else wants the
-    answer; `known` is what an earlier request tells of its messages. `api` names the API that it came by, None for chat
-    completions; `native` is what it says in that API's words alone,
-    `asked` what its answer repeats of it: that is stored with the answer."""
+    """A validated chat request. `forward` is the body without the gateway's own fields and without `messages`; `size`
+    the bytes of the whole body as received; `agent` the agent that answers, if one is named; `pinned` the indexes of
+    messages that stay in every window; `memory` the options of entity memory, None if that is off (the field
+    `context.memory` is `options.memory`); `claim` makes it answered only once; `log_facts` are the fields of its log
+    line; `has_left` returns whether its client has closed the connection and nobody else wants the answer; `known` is
+    what an earlier request reveals of its messages. `api` names the API of the request, None for chat completions;
+    `native` the fields that only this API has, `asked` the fields that its answer repeats, stored with the answer."""
 
     request_id: str
     caller: RequestCaller
@@ -244,17 +244,17 @@ class ChatRequest:
     native: NativeRequest | None = None
     asked: Mapping[str, Any] | None = None
     admissions: list[HeldAdmission] = field(default_factory=list, repr=False, compare=False)
-    """`admission`, once it is let in: a copy of a whole request for that alone is dear."""
+    """Holds `admission` after the request is admitted: copying a whole request to set it would be expensive."""
     patience: float | None = None
-    """Seconds from `started` that its client waits for an answer to begin, if it says so."""
+    """Seconds from `started` that its client waits for an answer to begin, if it names them."""
     fallbacks: bool = True
-    """Another model may answer where its own fails."""
+    """Another model may answer if its own fails."""
     left_out: tuple[str, ...] = ()
-    """Tools of which calls were taken out of its messages, as a provider ran them itself."""
+    """Tools whose calls were removed from its messages, since a provider had run them itself."""
 
     @property
     def admission(self) -> HeldAdmission | None:
-        """What it holds of budgets and limits, where any apply."""
+        """What it holds of budgets and limits; None if none apply."""
         return self.admissions[-1] if self.admissions else None
 
     @property
@@ -264,8 +264,8 @@ class ChatRequest:
 
     @property
     def users(self) -> tuple[str, ...]:
-        """The users that it names; a chain is recognised for the same ones only. Whom the caller's token names, it
-        is."""
+        """The users that it names, or the one that the caller's token names; chains are recognised only for the same
+        users."""
         key = self.caller.key
         if key is not None and key.user is not None:
             return (key.user,)
@@ -274,49 +274,50 @@ class ChatRequest:
         )
 
     def check_models(self) -> None:
-        """Raises ModelNotAllowed: its caller may not ask one of the models that it names."""
+        """Raises ModelNotAllowed: the caller's key does not allow one of the models that the request names."""
         if self.caller.key is None:
             return
-        for name in (self.model, *self.options.models.values()):  # a key's models are also those that plan for it
+        for name in (self.model, *self.options.models.values()):  # a key's models limit its internal models, too
             self.caller.check_model(name)
         for fields in (self.forward, self.native.fields if self.native is not None else {}):
             self.caller.check_models_of(fields)
 
     @property
     def keeps_content(self) -> bool:
-        """Whether what its user and its model write is stored."""
+        """Whether the text of its user and its model is stored."""
         return self.store and not self.is_proxied
 
     @property
     def is_worded(self) -> bool:
-        """Whether its messages are not forwarded as they are, since its agent reads them otherwise (§11.2)."""
+        """Whether its messages are rendered in another form, since its agent reads them so (§11.2)."""
         return self.agent is not None and self.agent.changes_messages and self.options.mode != "off"
 
     @property
     def remembers(self) -> bool:
-        """Whether remembered things may stand beside its question (guarantee §11.14)."""
+        """Whether remembered entities may be shown with its question (guarantee §11.14)."""
         return self.memory is not None and self.options.mode != "off"
 
     @property
     def goes_on(self) -> bool:
-        """Whether later requests may begin with its messages: it is stored, or it has tools, or goes on itself."""
+        """Whether later requests may begin with its messages: it is stored, has tools, or continues an answer."""
         tools = self.forward.get("tools") or self.forward.get("functions")
         return self.store or bool(tools) or any(message["role"] == "assistant" for message in self.messages)
 
     @property
     def has_sections(self) -> bool:
-        """Whether its agent reads sections and none of the messages."""
+        """Whether its agent reads sections instead of the messages."""
         return self.is_worded and self.agent is not None and self.agent.is_assembled
 
     @property
     def prefills(self) -> bool:
         """Whether an assistant message at its end is the beginning of the answer (guarantee §3.4); for an agent with
-        sections it is what is delivered, unless the agent asks for that (§11.3)."""
+        sections it is the message delivered to it, unless the agent has `prefill` (§11.3)."""
         return not self.has_sections or (self.agent is not None and self.agent.prefill)
 
     @property
     def is_proxied(self) -> bool:
-        """Whether it goes up as it came, and leaves its bill alone: in mode `off`, with no conversation named."""
+        """Whether it is sent upstream as it came, and only its bill is stored: in mode `off`, with no conversation
+        named."""
         return self.options.mode == "off" and self.conversation == UNNAMED
 
 
@@ -335,35 +336,35 @@ class ModelFacts:
     supports_prompt_caching: bool | None = None
     """None: nothing is known of the model."""
     mode: str | None = None
-    """The API that it is served by, by LiteLLM's names: `chat`, `responses` …; None: nobody says."""
+    """The API that serves it, by LiteLLM's names: `chat`, `responses` …; None: unknown."""
     prices_are_configured: bool = False
-    """The operator named its prices."""
+    """The operator configured its prices."""
     window_is_configured: bool = False
-    """The operator named its window: what an upstream tells of it does not count."""
+    """The operator configured its window, which overrides what an upstream reports."""
     served_at: str = ""
-    """The address that was configured for it: one name may stand for other models elsewhere."""
+    """The address configured for it: elsewhere the same name may mean another model."""
 
 
 @record
 class TurnBound:
-    """At most `most` turns, the current one counted, are forwarded as messages. Where there would be more, one pass
-    leaves the latest `kept`, so that the next turns find room without another (guarantee §3.11)."""
+    """At most `most` turns, including the current one, are forwarded as messages. If there would be more, one pass
+    leaves the latest `kept`, so that the next turns fit without another pass (guarantee §3.11)."""
 
     most: int
     kept: int
 
     @classmethod
     def of(cls, most: int | None, oldest_share: float) -> "TurnBound | None":
-        """The bound of the settings; None where there is none. `oldest_share`: share of `most` that leaves at once."""
+        """Makes the bound of the settings; None if there is none. `oldest_share`: share of `most` that a pass drops."""
         return None if most is None else cls(most, most - int(oldest_share * most))
 
 
 @record
 class PromptBudget:
     """`tokens` for prompt, tools and schema; None if the window is unknown and no limit was named. `reserve_named`:
-    the request names `reserved_output` itself; else it is this gateway's own choice. `turns` bounds the window beside
-    tokens, also where these are not known. `max_input`: the least other limit of a prompt, and whose it is.
-    `clear_above`: tokens above which room is wanted already, though more fit."""
+    the request names `reserved_output`; else the gateway chose it. `turns` bounds the window beside tokens, even if
+    these are unknown. `max_input`: the least other limit of a prompt, and what sets it. `clear_above`: tokens above
+    which the prompt is to be cut although more would fit."""
 
     tokens: int | None
     context_window: int | None
@@ -375,14 +376,14 @@ class PromptBudget:
 
     @property
     def cleared(self) -> "PromptBudget":
-        """The budget if room is made above `clear_above`."""
+        """The budget with `tokens` lowered to `clear_above`."""
         if self.clear_above is None or (self.tokens is not None and self.tokens <= self.clear_above):
             return self
         return replace(self, tokens=self.clear_above)
 
     def overflow(self, tokens: int | None) -> str:
-        """What a client is told whose messages take more than this: by the model's window, or by another limit that is
-        less than what the answer leaves of it."""
+        """Renders the error message for messages that exceed the budget: it names the model's window, or another limit
+        if that is less than what the answer leaves of the window."""
         window, reserved = self.context_window, self.reserved_output
         if self.max_input is not None and (window is None or self.max_input[0] < window - reserved):
             limit, whose = self.max_input
@@ -394,8 +395,8 @@ class PromptBudget:
 class ModelDeployment:
     """Where a model is served, with the key and parameters to use. `provider_model` goes in the body.
 
-    `protocol` names the adapter that calls it, `origin` who makes its answers: what is bound to one origin is of no
-    use to another. `options` are the operator's settings for litellm: credentials, regions, its knobs.
+    `protocol` names the adapter that calls it, `origin` the maker of its answers: content bound to one origin is
+    useless to another. `options` are the operator's settings for litellm: credentials, regions and others.
     """
 
     model: str
@@ -414,22 +415,22 @@ class ModelDeployment:
     provider: str = "openai"
     """By LiteLLM's names."""
     has_responses: bool | None = None
-    """Whether it has an endpoint for responses; None: nobody says."""
+    """Whether it has a Responses endpoint; None: unknown."""
     query: str = ""
     key_header: str = "authorization"
     options: dict[str, Any] = field(default_factory=dict, repr=False)
     id: str = ""
-    """Names its entry of `model_list`, the same on all replicas and without secrets; empty for none."""
+    """Id of its entry in `model_list`, the same on all replicas and free of secrets; empty if there is no entry."""
     max_answer_bytes: int = 64 * 2**20
-    """Of an answer that is not streamed."""
+    """Limit for an answer that is not streamed."""
 
     def url(self, path: str) -> str:
-        """The address of `path` beside the completions."""
+        """Returns the URL of `path` at this deployment."""
         return f"{self.api_base}/{path}{self.query}"
 
     @property
     def authorization(self) -> dict[str, str]:
-        """The header that carries the key, if there is one."""
+        """The header that carries the key; empty without a key."""
         if not self.api_key:
             return {}
         return {self.key_header: f"Bearer {self.api_key}" if self.key_header == "authorization" else self.api_key}
@@ -437,7 +438,7 @@ class ModelDeployment:
 
 @record
 class JsonAnswer:
-    """A complete answer: the JSON body as upstream sent it, and the headers that are relayed."""
+    """A complete answer: the JSON body as the upstream sent it, and the headers to relay."""
 
     body: dict[str, Any]
     headers: dict[str, str]
@@ -445,7 +446,7 @@ class JsonAnswer:
 
 @record
 class StoredFile:
-    """A file that a client keeps here (`own`) or upstream. `digest`: SHA-256 of its content in hex, where known."""
+    """A file that a client stores here (`own`) or upstream. `digest`: SHA-256 of its content in hex, if known."""
 
     name: str
     media_type: str
@@ -455,54 +456,54 @@ class StoredFile:
 
 
 class ChunkStream(Protocol):
-    """A streamed answer: headers first, then its chunks as upstream sent them."""
+    """A streamed answer: headers first, then its chunks as the upstream sent them."""
 
     @property
     def headers(self) -> dict[str, str]: ...
 
     @property
     def done(self) -> bool:
-        """Whether upstream said `[DONE]`."""
+        """Whether the upstream sent `[DONE]`."""
         ...
 
     def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
-        """Chunks until upstream's `[DONE]`: those that came together, together.
+        """Yields chunks until the upstream's `[DONE]`; those that arrive together are in one batch.
         Raises UpstreamInterrupted, UpstreamTimeout, UpstreamInvalidResponse: the stream did not end well."""
         ...
 
     async def push(self, take: Callable[[list[dict[str, Any]]], bool]) -> None:
-        """Between two `batches`: gives chunks to `take` in the moment in which their bytes come, without a task that is
-        woken for each. Returns when `take` returned False, and when there is something that only `batches` can tell; at
-        once, if this stream cannot do so.
+        """Passes chunks to `take` as soon as their bytes arrive, without waking a task for each; to be called between
+        two `batches`. Returns when `take` returned False, or when only `batches` can go on; at once, if the stream does
+        not support it.
         Raises as `batches`, and what `take` raises."""
         ...
 
 
 class StreamAround:
-    """A `ChunkStream` around another: its head, and whether that is done. Chunks are not given in the moment in which
-    they come, unless a subclass says so."""
+    """A `ChunkStream` that wraps another: it has that stream's headers and `done`. It does not push chunks, unless a
+    subclass does."""
 
     def __init__(self, opened: ChunkStream) -> None:
         self._opened = opened
 
     @property
     def headers(self) -> dict[str, str]:
-        """Those of the stream within."""
+        """Headers of the wrapped stream."""
         return self._opened.headers
 
     @property
     def done(self) -> bool:
-        """Whether upstream said `[DONE]` in it."""
+        """Whether the upstream sent `[DONE]` in the wrapped stream."""
         return self._opened.done
 
     async def push(self, take: Callable[[list[dict[str, Any]]], bool]) -> None:
-        """See `ChunkStream.push`: `batches` tells all."""
+        """Returns at once (`ChunkStream.push`): all chunks come by `batches`."""
 
 
 SIGNS: ContextVar[Callable[[bytes], None] | None] = ContextVar("gateway_signs", default=None)
-"""Told of what an upstream sends to say that it still works (comments, `ping`, empty lines), where somebody wants to
-know. It must not raise."""
+"""Called with an upstream's signs of life (comments, `ping`, empty lines), if somebody wants them. It must not
+raise."""
 StreamOpener = AbstractAsyncContextManager[ChunkStream]
 
 Headers = list[tuple[bytes, bytes]]
-"""Names in lower case, values as they came."""
+"""Names in lower case, values as received."""

@@ -1,6 +1,6 @@
 """Conversations as the steps see them: messages with their content (a text, or parts, each an object with a type) and
-their reasoning, where a request continues, what a model was sent of them, frozen until something has to leave
-(guarantee §4 I7, ADR 12), and what was worked out of the messages for requests that go on with them (ADR 20)."""
+their reasoning, the point where a request continues, what a model was sent of them, frozen until something has to leave
+(guarantee §4 I7, ADR 12), and values derived from the messages that later requests reuse (ADR 20)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -20,15 +20,15 @@ V = TypeVar("V")
 
 
 Form = dict[str, Any] | None
-"""A message as it was forwarded; None: as it was sent, without the block that it was stored with."""
+"""A message as it was forwarded; None: as the client sent it, without the block that is stored with it."""
 FRAME_SETS = ("left_out", "decided", "unsent")
 FRAME_MAPS = ("forms", "shown_in_full", "decisions", "counts", "refers")
-"""Fields of a `PromptFrame`: sets of names, and what is said by the names of messages."""
+"""Fields of a `PromptFrame`: sets of names, and maps by the names of messages."""
 
 
 @record
 class FrozenDecision:
-    """What was decided for an artifact in a frozen message: its strategy, and the characters shown."""
+    """The decision for an artifact in a frozen message: its strategy, and the number of characters shown."""
 
     artifact_id: str
     strategy: str
@@ -37,23 +37,23 @@ class FrozenDecision:
 
 @record
 class PromptFrame:
-    """What a model was sent of the messages of one branch, where that is not what the messages themselves say.
+    """What a model was sent of the messages of one branch, as far as it differs from the messages themselves.
 
     Messages are named by their ids. The window begins with `first` (None: with the first message), without those
-    `left_out`. `forms` are those of messages that were forwarded otherwise than they are stored. `shown_in_full` names
-    the artifacts that their blocks show in full, `decisions` what was decided for other artifacts in them. `decided`
+    `left_out`. `forms` are the messages that were forwarded otherwise than they are stored. `shown_in_full` names the
+    artifacts that their blocks show in full, `decisions` holds the decisions for other artifacts in them. `decided`
     names the attached documents, and the tool results shown as text, that the pass has decided on: what it left out
     is not shown again. `unsent` are the messages whose forms show something that the client did not send as a message:
-    it goes only to a client who has shown that the conversation is theirs (guarantee §3.2). `counts` are the tokens of
+    it goes only to a client who has proven that the conversation is theirs (guarantee §3.2). `counts` are the tokens of
     forms.
-    `asked` is the message that began the last turn for which a planner was asked: one turn asks once (guarantee §5).
-    `left_out_tokens` are those that the whole conversation would take more than what was forwarded.
+    `asked` is the message that began the last turn for which a planner was called: once per turn (guarantee §5).
+    `left_out_tokens`: by how many tokens the whole conversation exceeds what was forwarded.
     `memory` is the memory message that was forwarded with it (guarantee §11.12).
-    `additions` says of how many stored frames, beside the full one, it was put together; `borrowed`, that some of them
-    belong to a branch that the client has left, so that this one has none of its own yet.
-    `recalls`: its requests have had the tool `recall` since the pass, and keep it: it stands before all messages.
-    `refers`: of results that were shaped when they arrived, the messages that they refer to, each with the id of the
-    result that it held: a reference dies with that (guarantee §4 I8).
+    `additions` is the number of stored frames, beside the full one, that were merged into it; `borrowed`: some of them
+    belong to a branch that the client has left, since this one has none of its own yet.
+    `recalls`: its requests have had the tool `recall` since the pass, and keep it, as tools precede all messages.
+    `refers`: for results that were shaped on arrival, the messages that they refer to, each with the id of the result
+    that it held: without that result the reference is void (guarantee §4 I8).
     """
 
     first: str | None = None
@@ -73,7 +73,7 @@ class PromptFrame:
     refers: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
     def followed_by(self, later: "PromptFrame") -> "PromptFrame":
-        """This one with what later requests added to it; the window stays."""
+        """Returns the frame extended by what later requests added; the window stays."""
         said: dict[str, Any] = {each: getattr(self, each) | getattr(later, each) for each in FRAME_SETS}
         said |= {each: {**getattr(self, each), **getattr(later, each)} for each in FRAME_MAPS}
         said |= {"asked": later.asked or self.asked, "recalls": self.recalls or later.recalls}
@@ -81,14 +81,14 @@ class PromptFrame:
         return replace(self, **said, left_out_tokens=tokens, additions=additions, borrowed=False)
 
     def of(self, names: AbstractSet[str | None]) -> "PromptFrame":
-        """What it says of these messages. What was decided for attached documents stays."""
+        """Restricts the frame to these messages. Decisions on attached documents stay."""
         said: dict[str, Any] = {}
         for each in FRAME_MAPS:
             said[each] = {key: value for key, value in getattr(self, each).items() if key in names}
         return replace(self, **said, unsent=self.unsent & names)
 
     def renamed(self, ids: Mapping[Any, str]) -> "PromptFrame":
-        """The same where messages are stored under other ids."""
+        """Returns the frame with the messages' ids replaced, for messages stored under other ids."""
 
         def name(old: str) -> str:
             return ids.get(old, old)
@@ -110,8 +110,8 @@ class PromptFrame:
 
 @record
 class NewFrame:
-    """A frame that a request leaves behind the last message that it forwarded. `full`: nothing that was frozen before
-    it counts any more; else it adds to that."""
+    """A frame that a request stores after the last message that it forwarded. `full`: it replaces all earlier frames;
+    else it adds to them."""
 
     model: str
     full: bool
@@ -119,7 +119,7 @@ class NewFrame:
 
 
 def frame_body(frame: PromptFrame) -> dict[str, Any]:
-    """A frame as JSON, without what it does not say."""
+    """Serializes a frame as JSON, without empty fields."""
     fields: dict[str, Any] = {
         "first": frame.first,
         "left": sorted(frame.left_out),
@@ -142,7 +142,7 @@ def frame_body(frame: PromptFrame) -> dict[str, Any]:
 
 
 def frame_of(body: Mapping[str, Any]) -> PromptFrame:
-    """The frame that such a JSON object is. Raises AttributeError, KeyError, TypeError: it is none."""
+    """Parses the JSON object of a frame. Raises AttributeError, KeyError, TypeError: it is not a frame."""
     return PromptFrame(
         first=body.get("first"),
         left_out=frozenset(body.get("left", ())),
@@ -163,8 +163,8 @@ def frame_of(body: Mapping[str, Any]) -> PromptFrame:
 
 
 class MessageParts(NamedTuple):
-    """A message as it is counted: the tokens that frame it and its parts, its texts, and the tokens of each of its
-    pictures and sounds, which depend on the model."""
+    """A message in the form for counting: the tokens of the framing of it and its parts, its texts, and the tokens of
+    each of its images and audio clips, which depend on the model."""
 
     frame: int
     texts: list[str]
@@ -173,8 +173,8 @@ class MessageParts(NamedTuple):
 
 @record
 class FoundResults:
-    """The artifacts of the tool results in the first `messages` of a conversation, which is in its turn from index
-    `current` on; the step in which these messages end, and its calls that are not answered in them."""
+    """The artifacts of the tool results in the first `messages` of a conversation, whose current turn begins at index
+    `current`; the step in which these messages end, and its calls without an answer among them."""
 
     messages: tuple[object, ...]
     current: int
@@ -183,29 +183,29 @@ class FoundResults:
     calls: tuple[dict[str, Any], ...]
 
     def begins(self, messages: Sequence[object], current: int) -> bool:
-        """Whether a conversation begins with the very same messages."""
+        """Returns whether a conversation begins with the same message objects, and has the same current turn."""
         return self.current == current and begin_with(messages, self.messages)
 
 
 def begin_with(whole: Sequence[object], beginning: Sequence[object]) -> bool:
-    """Whether a sequence begins with the very same objects."""
+    """Returns whether a sequence begins with the same objects, compared by identity."""
     return len(beginning) <= len(whole) and all(map(is_, beginning, whole))
 
 
 @dataclass(slots=True)
 class FormNotes:
-    """What was worked out of messages in the forms in which they are forwarded, each by the id of the form, which is
-    kept with it so that no other object can have that id. A path that is kept in the process keeps its notes; they say
-    nothing that could not be worked out anew.
+    """Values derived from messages in their forwarded forms, by the `id()` of the form, which is stored with each so
+    that no other object can get that `id()`. A path cached in the process retains its notes; all of them can be
+    recomputed.
 
-    Of forms: `sizes` are bytes of a form's JSON, where it has no media (their tokens depend on the model: here 0),
-    `parts` what is counted of such a form, with the number of its calls, `results` the artifact id, text, tool and
-    arguments of a tool's result.
+    Of forms: `sizes` are bytes of a form's JSON, if it has no media (their tokens depend on the model: here 0),
+    `parts` the countable parts of such a form, with the number of its calls, `results` the artifact id, text, tool and
+    arguments of a tool result.
 
     Of the path as the latest request had it: `found` are the artifacts of its beginning, `standing` the records of
-    those that stand, by the index of the message, `unlisted` what a stored bill leaves out of these
-    (`core.types.omitted_records.KeptUnlisted`). Each holds the very objects of which it was worked out, and is replaced
-    as a whole.
+    those that are unchanged, by message index, `unlisted` those of these that a stored bill omits
+    (`core.types.omitted_records.KeptUnlisted`). Each holds the objects from which it was derived, and is replaced as a
+    whole.
 
     `whole` is the id of a message, and how many messages the path has up to it: in these, every call is answered, and
     every result is where it belongs.
@@ -221,8 +221,8 @@ class FormNotes:
 
 
 class NotedForms(Generic[K, V]):
-    """What was worked out by one request, for the next one, which drops what it has no use for. `before` is only read,
-    so that several requests may go on with it."""
+    """Values computed by one request for the next one, which drops those that it does not use. `before` is only read,
+    so that several requests may build on it."""
 
     __slots__ = ("_before", "_now")
 
@@ -231,7 +231,7 @@ class NotedForms(Generic[K, V]):
         self._now: dict[K, V] = {}
 
     def get(self, key: K) -> V | None:
-        """What is known, None if nothing is."""
+        """Returns the value of a key, None if there is none, and retains it for the next request."""
         found = self._now.get(key)
         if found is None and (found := self._before.get(key)) is not None:
             self._now[key] = found
@@ -242,16 +242,16 @@ class NotedForms(Generic[K, V]):
         return value
 
     def following(self) -> "NotedForms[K, V]":
-        """For the next request, with what this one made use of; with what it was given, if it had no use for any."""
+        """Makes the notes for the next request: the values that this one used, or all it was given if it used none."""
         return NotedForms(self._now or self._before)
 
 
 @dataclass(slots=True)
 class RecalledNotes:
-    """What was worked out of messages that can be recalled, which nothing changes while they are kept.
+    """Values derived from messages that can be recalled, which stay unchanged while cached.
 
-    `words` are who said a message and what, by the id of its body, which is kept with it; `rules`, of words, whether
-    they give a standing instruction; `indexes` how words are found (`retrieval.corpus.ContentIndex`).
+    `words` are speaker and text of a message, by the `id()` of its body, which is stored with them; `rules`: whether a
+    text gives a standing instruction; `indexes`: search indexes of texts (`retrieval.corpus.ContentIndex`).
     """
 
     words: NotedForms[int, tuple[dict[str, Any], str, str]] = field(default_factory=NotedForms)
@@ -259,17 +259,17 @@ class RecalledNotes:
     indexes: NotedForms[str, Any] = field(default_factory=NotedForms)
 
     def following(self) -> "RecalledNotes":
-        """For the next request (`NotedForms.following`)."""
+        """Makes the notes for the next request (`NotedForms.following`)."""
         return RecalledNotes(self.words.following(), self.rules.following(), self.indexes.following())
 
 
 INSTRUCTION_ROLES = ("system", "developer")
 INLINE_MESSAGES = 1000
-"""Work on more messages than this is done in a thread: streams of other requests must not wait for it."""
+"""Work on more messages than this runs in a thread: streams of other requests must not wait for it."""
 
 
 def parts_of(content: object) -> Sequence[Any]:
-    """Returns the parts of a content; none of a text, and of what is no content. They are not copied."""
+    """Returns the parts of a content, uncopied; empty for a text, and for anything that is no content."""
     return content if isinstance(content, list) else ()
 
 
@@ -278,13 +278,13 @@ def dicts_of(content: object) -> Iterator[dict[str, Any]]:
 
 
 def as_parts(content: Any) -> list[Any]:
-    """Returns a content as parts: a text as the one part that says the same."""
+    """Returns a content as parts: a text becomes one text part."""
     return content if isinstance(content, list) else [{"type": "text", "text": content}]
 
 
 def texts_of(content: object, kind: str | None = None) -> Iterator[str]:
     """Yields the texts of a content: itself, or those of its parts.
-    `kind`: of which type parts must be; None: whatever has a text."""
+    `kind`: required type of a part; None: any part with a text."""
     if isinstance(content, str):
         yield content
         return
@@ -296,8 +296,8 @@ def texts_of(content: object, kind: str | None = None) -> Iterator[str]:
 
 
 def map_parts(message: dict[str, Any], change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-    """Returns the message with each part of its content that is an object as `change` makes it; the same message where
-    it changes none."""
+    """Applies `change` to each part of a message's content that is an object; returns the same message if none
+    changes."""
     content = message.get("content")
     if not isinstance(content, list):
         return message
@@ -306,26 +306,26 @@ def map_parts(message: dict[str, Any], change: Callable[[dict[str, Any]], Any]) 
     return message if is_same else {**message, "content": parts}
 
 
-@dataclass(slots=True)  # frozen it would be four times as dear to make, for each message
+@dataclass(slots=True)  # frozen, each would take four times as long to create, and each message has one
 class TokenCounts:
-    """Tokens of a message by tokenizer. They are those of the very object `of`, the form in which the message is
-    forwarded again; of any other form they say nothing."""
+    """Tokens of a message by tokenizer. They are valid only for the object `of`, the form in which the message is
+    forwarded again."""
 
     of: dict[str, Any]
     by: Mapping[str, int]
 
 
-@dataclass(slots=True)  # frozen it would be four times as dear to make, for each message
+@dataclass(slots=True)  # frozen, it would take four times as long to create
 class ConversationMessage:
     """A message of a conversation.
 
-    `unproven`: it was brought along by a request that continued a conversation without anything to show for it (§3.2).
+    `unproven`: it came with a request that continued a conversation without proof that it is the client's own (§3.2).
 
-    `body` is the OpenAI message as it was first sent. `rendered` is what was forwarded in its place, when that was
-    not the same (a block was put at its head), and `shown_in_full` names the artifacts that stand in it in full
-    (`Artifact.block_name`). `origin` is who made an answer, None where that is not known. `tokens` are the counts
-    that are kept with it, empty where there are none; None of a message that is not stored yet. `agent` is the id of
-    the agent that said it, None where none was named. `pinned`: it stays in every window (guarantee §11.12).
+    `body` is the OpenAI message as it was first sent. `rendered` is what was forwarded in its place, if that was
+    different (a block was put at its head), and `shown_in_full` names the artifacts that it contains in full
+    (`Artifact.block_name`). `origin` is the maker of an answer, None if unknown. `tokens` are the counts stored with
+    it, empty if there are none; None for a message that is not stored yet. `agent` is the id of the agent that wrote
+    it, None if none was named. `pinned`: it stays in every window (guarantee §11.12).
     """
 
     role: str
@@ -350,8 +350,9 @@ class ConversationMessage:
         return self.body.get("content")
 
     def forwarded_part(self, number: int) -> tuple[int, dict[str, Any]] | None:
-        """What its own part `number` went up as, with its index in `rendered`: a block and pages of PDFs are parts
-        before its own. None where it has no other form, or one without that part, such as an import may have."""
+        """Returns the index in `rendered`, and the part there, of the message's own part `number`, as forwarded: a
+        block and pages of PDFs come before its own parts. None if it was forwarded unchanged, or without that part,
+        such as an import may be."""
         form = self.rendered.get("content") if self.rendered is not None else None
         if not isinstance(form, list) or not isinstance(self.content, list):
             return None
@@ -360,7 +361,7 @@ class ConversationMessage:
 
     @property
     def parts_before(self) -> list[Any]:
-        """The parts of `rendered` before its own: a block and pages of PDFs. A text of its own is one part there."""
+        """The parts of `rendered` before its own: a block and pages of PDFs. Its own text counts as one part."""
         form = self.rendered.get("content") if self.rendered is not None else None
         if not isinstance(form, list):
             return []
@@ -368,23 +369,23 @@ class ConversationMessage:
 
     @property
     def is_stored_form(self) -> bool:
-        """Whether `body` is the very object that was read from the storage, and is what is forwarded."""
+        """Whether `body` is the object that was read from the storage, and is what is forwarded."""
         return self.tokens is not None and self.tokens.of is self.body
 
     @property
     def said_by(self) -> str:
-        """The name of who said it, on one line: the agent, else the message's own `name`; "" where none is known. A
-        line break in it could begin another's line."""
+        """The speaker's name, on one line: the agent, else the message's own `name`; "" if none is known. A line break
+        in it could fake another speaker's line."""
         name = self.agent or self.body.get("name")
         return " ".join(name.split()) if isinstance(name, str) else ""
 
     @property
     def speaker(self) -> str:
-        """Its role, with the name of who said it if there is one."""
+        """Its role, with the speaker's name if there is one."""
         return f"{self.role} {self.said_by}".rstrip()
 
     def stored_as(self, message_id: str, created_at: datetime) -> "ConversationMessage":
-        """A new message under its id; by hand, since `dataclasses.replace` costs ten times as much."""
+        """Copies a new message with its id; by hand, since `dataclasses.replace` costs ten times as much."""
         return ConversationMessage(
             self.role,
             self.body,
@@ -397,16 +398,16 @@ class ConversationMessage:
 
 
 def new_message(body: dict[str, Any], number: int | None = None) -> ConversationMessage:
-    """A message as it arrived, not stored yet; `number` is its position in the conversation, where that is known. Its
-    digest is made with its row: most messages of a resend are not stored."""
+    """Makes a message as it arrived, not stored yet; `number` is its position in the conversation, if known. Its digest
+    is computed with its row, since most messages of a resend are not stored."""
     return ConversationMessage(role=body["role"], body=body, sequence_number=number)
 
 
 @record
 class BranchPoint:
-    """Where a request of a replay goes on: behind the message `behind` (None: before the first), on a branch that does
-    not become the conversation's current one. `turn` and `request` say which of the replayed requests it is, the latter
-    from 0 on in its turn. Documents that were attached after `until` are not there yet."""
+    """Where a request of a replay continues: after the message `behind` (None: before the first), on a branch that does
+    not become the conversation's current one. `turn` and `request` number the replayed request, the latter from 0
+    within its turn. Documents attached after `until` are ignored."""
 
     replay_id: str
     behind: str | None
@@ -417,11 +418,12 @@ class BranchPoint:
 
 @record
 class ConversationRef:
-    """How a request names its conversation; at most one of the two is set (an id outranks a session). `branch`: of a
-    replay, where in it the request goes on; None: where its messages say. `is_whole`: the client sends the whole of the
-    conversation with each request, and may say other things in the same session: then the session names the first.
-    `behind`: the completion behind whose answer it goes on, `at`: the message behind which it does, as the client has
-    compacted all before; each instead of all of these. `before`: it goes on in front of that message."""
+    """How a request names its conversation; at most one of `conversation_id` and `session` is set (an id outranks a
+    session). `branch`: of a replay, where the request continues; None: where its messages match. `is_whole`: the client
+    sends the whole conversation with each request, and may have others in the same session, of which the session names
+    the first. Instead of all these, `behind` names the completion after whose answer the request continues, or `at` the
+    message after which it does, as the client has compacted all before. `before`: it continues in front of that
+    message."""
 
     conversation_id: str | None = None
     session: str | None = None
@@ -433,7 +435,7 @@ class ConversationRef:
 
     @property
     def is_point(self) -> bool:
-        """Whether it names a place in a conversation."""
+        """Whether it names a point in a conversation."""
         return self.behind is not None or self.at is not None
 
 
@@ -442,13 +444,13 @@ UNNAMED = ConversationRef()
 
 @record
 class HistoryLookup:
-    """What is looked for in the stored conversations: the messages of a resend, without leading system messages and
-    without a prefill, and the chain digests after each of them.
+    """What to find in the stored conversations: the messages of a resend, without leading system messages and without
+    a prefill, and the chain digests after each of them.
 
-    `keys` are the digests by which guarantee §3.2 recognises a conversation that is not named, the first that is known
-    counts. `instructed`: system messages were sent, so that stored ones are not needed. `fits_as_sent`: nothing
-    needs to be read of a chain that is stored as it was sent. `maybe_delta`: there is no assistant message but one at
-    its end, a prefill or what is delivered to an agent; if nothing of it is stored, it is a delta.
+    `keys` are the digests by which guarantee §3.2 recognises an unnamed conversation; the first known one counts.
+    `instructed`: system messages were sent, so stored ones are not needed. `fits_as_sent`: a chain that is stored as it
+    was sent need not be read. `maybe_delta`: there is no assistant message except one at the end, a prefill or a
+    message delivered to an agent; if none of the messages is stored, they are a delta.
     """
 
     bodies: Sequence[dict[str, Any]]
@@ -459,14 +461,15 @@ class HistoryLookup:
     maybe_delta: bool = False
 
     def said(self, index: int) -> bool:
-        """Whether a message adds to what was said."""
+        """Returns whether the message at `index` adds to what was said."""
         return self.digests[index].said != (self.digests[index - 1].said if index else b"")
 
 
 @record
 class ResumePoint:
-    """Where a request continues: after the message `message_id`, which the first `kept` of the sent messages lead to.
-    `digest` is the chain's after it. `branch_restores`: what a client does not send comes back in this branch."""
+    """Where a request continues: after the message `message_id`, to which the first `kept` of the sent messages lead.
+    `digest` is the chain's digest there. `branch_restores`: messages that the client omits are restored in this
+    branch."""
 
     message_id: str | None
     digest: ChainDigest = CHAIN_START
@@ -474,7 +477,7 @@ class ResumePoint:
     branch_restores: bool = False
 
     def holds_as_sent(self, lookup: HistoryLookup) -> bool:
-        """Whether the stored chain is the very messages that were sent."""
+        """Returns whether the stored chain is identical to the messages that were sent."""
         if not self.kept:
             return self.message_id is None
         sent = lookup.digests[self.kept - 1]
@@ -483,9 +486,9 @@ class ResumePoint:
 
 @record
 class EarlierMessages:
-    """Messages of a conversation that are older than those that were read for the window, oldest first: what is
-    recalled is sought in them, too, but none is forwarded. `turns`: how many turns began before the first of them.
-    `notes` are of them."""
+    """Messages of a conversation that are older than those read for the window, oldest first: recall searches them,
+    too, but none is forwarded. `turns`: how many turns began before the first of them. `notes`: values derived from
+    them."""
 
     messages: tuple[ConversationMessage, ...] = ()
     turns: int = 0
@@ -493,16 +496,16 @@ class EarlierMessages:
 
 
 BEFORE_ALL = ResumePoint(None)
-"""Before the first message."""
+"""The point before the first message."""
 
 
 @record
 class StoredConversation:
     """What a request needs of a stored conversation: the point where it resumes, and the end of the path that leads
     there, oldest message first. `instructions` are the system messages in force there, `segments` the summaries of
-    the path's old turns, oldest first, `older_kept` the system messages and the pinned ones before what was read of
-    it. `read` is False where the path was not needed. `frame` is what the model was sent of it before, where that is
-    something else. `notes` are those of the path."""
+    the path's old turns, oldest first, `older_kept` the system and pinned messages before the part that was read.
+    `read` is False if the path was not needed. `frame` is what the model was sent of it before, if that differs.
+    `notes` are those of the path."""
 
     conversation_id: str
     head_id: str | None
@@ -519,13 +522,13 @@ class StoredConversation:
     segments: tuple[SummarySegment, ...] = ()
     older_kept: tuple[ConversationMessage, ...] = ()
     retention_days: float | None = None
-    """The fewest that the keys say with which it was made or continued."""
+    """The fewest days set by any key with which it was created or continued."""
     forgotten_at: datetime | None = None
     """When something of it was last deleted."""
 
     @property
     def unread(self) -> int:
-        """How many messages of the path are older than what was read."""
+        """The number of messages of the path that are older than those read."""
         return (self.path[0].sequence_number or 0) if self.path else 0
 
 
@@ -533,28 +536,28 @@ class StoredConversation:
 class ConversationHistory:
     """The conversation of one request, rebuilt (guarantee §3).
 
-    `messages` are all but the leading system messages, oldest first: `stored` of them are known already, the rest are
-    new. Where the stored ones were not needed it holds the new ones alone. The new ones hang on `parent_id`; `at_head`
-    says that this was the conversation's latest message.
+    `messages` are all but the leading system messages, oldest first: `stored` of them are stored already, the rest are
+    new. If the stored ones were not needed, only the new ones are there. The new ones follow `parent_id`; `at_head`:
+    that was the conversation's latest message.
 
     `base` is the digest of the messages before the new ones as the client sent them; `digests` are those after each
     new one. `stored_base` is the digest of the same messages as they are stored, if it differs, else None. `unproven`:
-    the conversation was recognised, and nothing shows that it is the client's own (guarantee §3.2);
-    `unsent_attachments` are those of its chain, which are not forwarded then.
+    the conversation was recognised, but nothing proves that it is the client's own (guarantee §3.2);
+    `unsent_attachments` are those of its chain, which are then not forwarded.
 
     `as_sent`: it is what the client sent and nothing else. `restored_ids` are the stored messages that the client did
-    not send (None: all of them), `restored_count` is how many of them are in `messages`. `branch_restores`: what was
-    restored comes back in this branch from now on.
-    `frame` is what the model was sent of it before, where that is something else (guarantee §4 I7).
+    not send (None: all of them), `restored_count` is how many of them are in `messages`. `branch_restores`: they are
+    restored in this branch from now on.
+    `frame` is what the model was sent of it before, if that differs (guarantee §4 I7).
 
     `unread` messages are older than the stored message `read_from`, the first that was read; `earlier` are those of
-    them in which something to be recalled is sought, None if nobody has read them. `notes` are those of the stored
-    path, `segments` the summaries of its old turns, oldest first. `older_kept` are system and pinned messages among
-    the unread, each result behind the message with its call. `things` are what the current question names of what
-    is remembered (guarantee §11). `spoken` is where the current message has what was said, as start and end in its
-    first text, if an agent reads it in sections: the words around it are those of the sections.
-    `unrecognised`: no later request of its client will be known to go on with it; `planned`: a planner was asked at an
-    earlier step of its current turn, as its tool loop alone tells (guarantee §5).
+    them that recall searches, None if they were not read. `notes` are those of the stored path, `segments` the
+    summaries of its old turns, oldest first. `older_kept` are system and pinned messages among the unread, each tool
+    result after the message with its call. `things` are the remembered entities that the current question names
+    (guarantee §11). `spoken` is the position of what was said in the current message, as start and end in its first
+    text, if an agent reads it in sections: the text around it belongs to the sections.
+    `unrecognised`: no later request of its client will be recognised as continuing it; `planned`: a planner was called
+    at an earlier step of its current turn, as only its tool loop reveals (guarantee §5).
     """
 
     conversation_id: str | None
@@ -589,11 +592,11 @@ class ConversationHistory:
     unrecognised: bool = False
     planned: bool = False
     used_at: datetime | None = None
-    """When a model was last asked anything in it; None where that is not known."""
+    """When a model was last called in it; None if unknown."""
     costs: BranchCosts | None = None
-    """What its branch has cost until now, where that is known."""
+    """What its branch has cost until now, if known."""
     forgotten_at: datetime | None = None
-    """When something of it had last been deleted as it was read."""
+    """When something of it had last been deleted, at the time of reading."""
 
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:
