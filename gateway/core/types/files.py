@@ -1,4 +1,4 @@
-"""Files that clients upload (guarantee §14.5), and kinds of documents: how each is known and read (§14.2)."""
+"""Files that clients upload (guarantee §14.5), and kinds of documents: how each is recognised and read (§14.2)."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,20 +7,20 @@ from typing import NamedTuple
 from gateway.core.frozen_records import record
 
 FILE_PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
-"""What OpenAI lets a file be for."""
+"""OpenAI's purposes of files."""
 READ_PURPOSES = ("assistants", "user_data")
-"""Those of files that questions are asked about: they are read behind the upload."""
+"""Purposes of files that questions are asked about: these are read in the background after the upload."""
 
 
 UPLOADED, PROCESSED, FAILED = "uploaded", "processed", "error"
-"""OpenAI's words for a file that is to be read, that was read or needs no reading, and that cannot be read."""
+"""OpenAI's status of a file that is to be read, that was read or needs no reading, and that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """One upload, of so many bytes. `digest`: SHA-256 of its content. `status`: `uploaded` while it is to be
-    read, then `processed` or `error`; `progress`: how much of it is read, as a fraction of 1. `expires_at` None: it is
-    kept until it is deleted."""
+    """One upload of `size` bytes. `digest`: SHA-256 of its content. `status`: `uploaded` while it is to be read, then
+    `processed` or `error`; `progress`: the part that has been read, from 0 to 1. `expires_at` None: it is stored until
+    it is deleted."""
 
     id: str
     name: str
@@ -38,8 +38,8 @@ class FileRecord:
 
 @record
 class HeldFile:
-    """A file as operators see it: whose it is; of one alone also which store has its content, the ids of its tenant's
-    other files with that, and the conversations that hold what was read of it."""
+    """A file as operators see it, with its tenant; for a single file also the store of its content, the ids of its
+    tenant's other files with the same content, and the conversations that hold text read from it."""
 
     tenant: str
     file: FileRecord
@@ -49,18 +49,18 @@ class HeldFile:
 
 
 SEALED_ENDING = ".s"
-"""With which the names of contents end that are sealed; before it stands the id of the key."""
+"""Suffix of the names of sealed contents, preceded by the id of the key."""
 
 
 class ContentPlace(NamedTuple):
-    """Where a content is: which store has it, and what it is called there."""
+    """Where a content is: its store, and its name there."""
 
     store: str
     object: str
 
     @property
     def sealed_under(self) -> str | None:
-        """The id of the key that the content is sealed under; None: it is plain."""
+        """The id of the key under which the content is sealed; None: it is plain."""
         return (
             self.object.removesuffix(SEALED_ENDING).rpartition(".")[2] if self.object.endswith(SEALED_ENDING) else None
         )
@@ -68,7 +68,7 @@ class ContentPlace(NamedTuple):
 
 @record
 class FileQuery:
-    """Which files of a tenant are asked for. `after`: the id of the last one of the page before."""
+    """Selects a page of a tenant's files. `after`: the id of the last file of the page before."""
 
     limit: int
     after: str | None = None
@@ -78,7 +78,7 @@ class FileQuery:
 
 @record
 class KeptBytes:
-    """Bytes of files that a tenant keeps, and those among them that came with one key."""
+    """Bytes of a tenant's stored files, and those among them that were uploaded with one key."""
 
     tenant: int
     key: int
@@ -92,17 +92,17 @@ TEXT_ENDINGS = """txt md markdown mdx rst adoc asciidoc org textile tex bib sty 
     erl hrl elm hs lhs ml mli fs fsx vb vbs pas asm f f90 f95 for jl nim zig sv vhd vhdl sol cu cl glsl wgsl tf hcl
     tfvars nix bzl cmake mk ninja dockerfile vue svelte astro ejs pug hbs j2 jinja tmpl thrift tcl awk sed vim el lisp
     scm rkt d cob cbl abap apex"""
-"""Prose, data, code."""
+"""Extensions of prose, data and code."""
 TEXT_TYPES = "json yaml x-yaml x-ndjson jsonl toml sql javascript x-sh csv"
 
 
 @record
 class DocumentKind:
-    """How one kind of document is known and read.
+    """How one kind of document is recognised and read.
 
-    `reader` is the module whose `read(raw, options)` gives a `Reading` and raises `UnreadableDocument`; it is imported
-    when it is first needed. `starts`: how its bytes begin, where they are no text. `apart`: it is read in a process of
-    its own with limits of memory and time (`documents/process.py`), since a valid file may be made to take all of both.
+    `reader` is the module whose `read(raw, options)` returns a `Reading` and raises `UnreadableDocument`; it is
+    imported on first use. `starts`: its first bytes, if it is binary. `apart`: it is read in a process of its own with
+    limits of memory and time (`documents/process.py`), since a valid file may be crafted to exhaust both.
     """
 
     reader: str
@@ -113,7 +113,7 @@ class DocumentKind:
 
 
 OLE = b"\xd0\xcf\x11\xe0"
-"""How files of Microsoft's older programs begin."""
+"""First bytes of files of Microsoft's older programs."""
 
 
 def _kind(
@@ -124,8 +124,8 @@ def _kind(
 
 
 def _office(reader: str, endings: str, media_types: str) -> DocumentKind:
-    """A kind that is a ZIP of XML. Its media types stand without `application/vnd.`; `openxml` is short for the name of
-    Microsoft's."""
+    """Makes a kind that is a ZIP of XML. Its media types come without `application/vnd.`; `openxml.` abbreviates
+    `openxmlformats-officedocument.`."""
     types = media_types.replace("openxml.", "openxmlformats-officedocument.")
     return _kind(reader, endings, types, b"PK", prefix="application/vnd.")
 
@@ -149,7 +149,7 @@ DOCUMENT_KINDS = {
     "odt": _office("odt", "odt ott", "oasis.opendocument.text"),
     "epub": _kind("epub", "epub", "application/epub+zip", b"PK"),
     "rtf": _kind("rtf", "rtf", "application/rtf text/rtf text/richtext", b"{\\rtf"),
-    # No media type: browsers send `application/vnd.ms-excel` for CSV. Without a name its bytes tell.
+    # No media type: browsers send `application/vnd.ms-excel` for CSV. Without a name its bytes identify it.
     "xls": _kind("xlsx", "xls xlt", "", OLE),
     "doc": _kind("legacy", "doc dot", "application/msword", OLE),
     "ppt": _kind("legacy", "ppt pps pot", "application/vnd.ms-powerpoint", OLE),
@@ -163,14 +163,14 @@ DOCUMENT_KINDS = {
     "parquet": _kind("parquet", "parquet", "application/vnd.apache.parquet", b"PAR1"),
     "sqlite": _kind("sqlite", "sqlite sqlite3 db db3", "application/vnd.sqlite3 application/x-sqlite3", b"SQLite"),
     "subtitles": _kind("subtitles", "srt vtt", "text/vtt application/x-subrip", apart=False),
-    # Attached pictures of text; no name or media type leads there, since parts with pictures go up as they came.
+    # Attached pictures of text; no name or media type leads there: parts with pictures are sent upstream unchanged.
     "image": _kind("picture", "", ""),
     "xml": _kind("xml", "xml xsd xsl xslt rss atom wsdl plist kml gpx", XML_TYPES),
     "text": _kind("plain", TEXT_ENDINGS, TEXT_TYPES, apart=False, prefix="application/"),
 }
-"""The first kind that a name or a media type belongs to counts."""
+"""The first kind that matches a name or a media type counts."""
 
 
 def document_digest(kind: str, sha256: str) -> str:
-    """Names what is read of a content as one kind; the cache's groups and conversations have it."""
+    """Returns the digest that names a content read as one kind; cache groups and conversations use it."""
     return f"{kind}:{sha256}"

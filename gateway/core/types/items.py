@@ -1,8 +1,8 @@
 """Items of a conversation, as OpenAI's Conversations API shows stored chat messages.
 
-A message of the assistant can be several items: its thoughts, its text, its tool calls. Their ids are made of the
+A message of the assistant can be several items: its reasoning, its text, its tool calls. Their ids derive from the
 message's own, so that they stay the same, whatever else of the message is deleted. Shells and patches, which clients
-run, are functions in the inner form: the name is the tool's type, the arguments what the item holds (§1.11).
+run, are functions in the inner form: the name is the tool's type, the arguments the content of the item (§1.11).
 """
 
 import json
@@ -18,19 +18,19 @@ from gateway.core.types.tool_steps import text_of
 
 Json = dict[str, Any]
 TYPED = "typed_tool"
-"""The field of an inner function with its tool as the request has it, and that of an inner call with its item's type.
-Only an upstream that has such tools, and an edge of Responses, see more than the function."""
+"""The field of an inner function that holds its tool as requested, and of an inner call that holds its item's type. All
+but upstreams with such tools, and the edge of Responses, see only the function."""
 LOCAL_SHELL, SHELL, PATCH = "local_shell_call", "shell_call", "apply_patch_call"
 PATCH_OPERATIONS = ("create_file", "update_file", "delete_file")
 HOSTED_SHELLS = ("container_auto", "container_reference")
-"""Environments of a shell that whoever answers runs."""
+"""Environments of a shell that the provider runs."""
 FAILED_STATUS = '"status":"failed"'
 MAX_STATED_SIZE = 10**12
 
 
 class TypedCall(NamedTuple):
-    """What a call's item is like: the type of its tool, the field that holds what is to be done, the fields of that in
-    their order, and what that always says."""
+    """The form of a call's item: the type of its tool, the field that holds its task, the fields of the task in order,
+    and the fields with constant values."""
 
     tool: str
     holds: str
@@ -45,29 +45,29 @@ TYPED_CALLS = {
     SHELL: TypedCall("shell", "action", ("commands", "timeout_ms", "max_output_length"), {}),
     PATCH: TypedCall("apply_patch", "operation", ("type", "path", "diff"), {}),
 }
-"""By the types of items."""
+"""Forms by the types of items."""
 TYPED_TOOLS = {kind.tool: name for name, kind in TYPED_CALLS.items()}
 """The type of a call's item by the type of its tool."""
 OUTPUT = "_output"
-"""What the type of a result's item adds to that of its call."""
+"""Suffix of a result item's type, after that of its call."""
 
 
 def typed_kind(tool: Any) -> str | None:
-    """The type of the calls of an inner function that stands for such a tool; None of any other tool."""
+    """Returns the item type of the calls of an inner function that represents a shell or patch tool; None for any other
+    tool."""
     typed = tool.get(TYPED) if isinstance(tool, dict) and isinstance(tool.get("function"), dict) else None
     return TYPED_TOOLS.get(str(typed.get("type"))) if isinstance(typed, dict) else None
 
 
 def is_hosted_shell(item: Mapping[str, Any]) -> bool:
-    """Whether a shell, or a call of one, is run by whoever answers."""
+    """Returns whether a shell, or a call of one, is run by the provider."""
     environment = item.get("environment")
     return isinstance(environment, dict) and environment.get("type") in HOSTED_SHELLS
 
 
 def arguments_of(kind: str, held: Any) -> str:
-    """The arguments of the function: the same for all that asks for the same, so that a resent call is the one that was
-    handed out.
-    `held`: what an item holds, or the arguments as a model wrote them; what fits no field is left out."""
+    """Serializes the arguments of a call in canonical form, so that a resent call equals the one that was handed out.
+    `held`: the content of an item, or the arguments as a model wrote them; unknown fields are left out."""
     if not isinstance(held, dict):
         try:
             held = json.loads(held, strict=False) if isinstance(held, str) else {}
@@ -97,7 +97,7 @@ def _shell(kind: str, given: Json) -> Json:
 
 
 def _texts(value: Any, before: tuple[str, ...]) -> list[str]:
-    if isinstance(value, str):  # one text in the place of a list
+    if isinstance(value, str):  # one text instead of a list
         return [*before, value]
     return [str(each) for each in value] if isinstance(value, list) else []
 
@@ -109,7 +109,7 @@ def _patch(given: Json) -> Json:
 
 
 def typed_item(kind: str, arguments: Any) -> Json:
-    """What the item of a call says beside its ids and status."""
+    """Makes the item of a shell or patch call, without its ids and status."""
     typed = TYPED_CALLS[kind]
     held = {**typed.always, **json.loads(arguments_of(kind, arguments))}
     if kind == LOCAL_SHELL:
@@ -119,12 +119,12 @@ def typed_item(kind: str, arguments: Any) -> Json:
 
 
 def status_of(kind: Any, status: str) -> str:
-    """The status of an item: a patch that was not told to its end is in progress, as it can be nothing else."""
+    """Returns the status of an item: an unfinished patch is `in_progress`, as a patch cannot be `incomplete`."""
     return "in_progress" if kind == PATCH and status == "incomplete" else status
 
 
 def result_text(kind: str, item: Mapping[str, Any]) -> str:
-    """A result as a model reads it: what the tool wrote where that tells all, else the result as JSON.
+    """Renders a result for the model: the tool's output if that is all of it, else the result as JSON.
     `kind`: the type of the call's item."""
     output = item.get("output")
     if kind == LOCAL_SHELL:
@@ -138,7 +138,7 @@ def result_text(kind: str, item: Mapping[str, Any]) -> str:
 
 
 def result_item(kind: str, text: str) -> Json:
-    """What the item of a result says beside its ids; of a text that was made shorter, as far as it tells."""
+    """Parses the text of a result into its item, without its ids; a shortened text, as far as it can be parsed."""
     if kind == LOCAL_SHELL:
         return {"output": text}
     try:
@@ -158,14 +158,15 @@ Part = dict[str, Any]
 
 
 def input_parts(content: Any) -> list[Part]:
-    """What a user, system message or tool said, as parts of an item."""
+    """Converts the content of a user's, system or tool message to parts of an item."""
     if isinstance(content, str):
         return [{"type": "input_text", "text": content}]
     return [_input_part(part) for part in content or ()]
 
 
 def output_parts(body: dict[str, Any]) -> list[Part]:
-    """What an assistant's message says: its text with annotations, its refusal; no thoughts that stand among texts."""
+    """Converts an assistant's message to parts of an item: its text with annotations, its refusal; reasoning among the
+    texts is left out."""
     content = body.get("content") or _transcript(body)
     said = as_parts(content) if isinstance(content, str) else parts_of(content)
     parts = [_output_part(part) for part in said if not (isinstance(part, dict) and part.get("type") == "thinking")]
@@ -178,8 +179,8 @@ def output_parts(body: dict[str, Any]) -> list[Part]:
 
 
 def with_plain_text(said: dict[str, Any]) -> dict[str, Any]:
-    """An answer, or a delta of one, whose content is one text: that of its parts, or of what it says aloud. What else
-    is among the parts stands where chats have it."""
+    """Converts the content of an answer, or of a delta, to one text: that of its parts, or the transcript of its audio.
+    Refusals and pictures among the parts go to the fields that chats have for them."""
     content = said.get("content") or _transcript(said)
     if not isinstance(content, list):
         return said if content is None else {**said, "content": content}
@@ -193,7 +194,7 @@ def with_plain_text(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _transcript(said: Mapping[str, Any]) -> Any:
-    """What is said aloud, in words; else the content, which is empty."""
+    """Returns the transcript of an answer's audio; without one its content, which is empty."""
     audio = said.get("audio")
     spoken = audio.get("transcript") if isinstance(audio, dict) else None
     return spoken if isinstance(spoken, str) else said.get("content")
@@ -223,48 +224,48 @@ def _output_part(part: Any) -> Part:
 
 
 def flat_annotation(annotation: Any) -> Any:
-    """A citation as items have it: its fields beside its type."""
+    """Converts a citation to the form of items: its fields are beside its type."""
     cited = annotation.get("url_citation") if isinstance(annotation, dict) else None
     return {"type": "url_citation", **cited} if isinstance(cited, dict) else annotation
 
 
 def nested_annotation(annotation: Any) -> Any:
-    """A citation as a chat has it: its fields in an object of their own."""
+    """Converts a citation to the form of chats: its fields are in an object of their own."""
     if not isinstance(annotation, dict) or annotation.get("type") != "url_citation" or "url_citation" in annotation:
         return annotation
     return {"type": "url_citation", "url_citation": {k: v for k, v in annotation.items() if k != "type"}}
 
 
 def rest_of(part: Mapping[str, Any], *names: str) -> Part:
-    """What else a part says, such as where a provider's cache is to break."""
+    """Returns the other fields of a part that are not None, such as a cache breakpoint."""
     return {name: value for name, value in part.items() if name not in names and value is not None}
 
 
 Item = dict[str, Any]
 ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS = "native_block", "native_blocks"
-"""The type of a part that holds a block of Anthropic's as it came, under the same name; and the field of a message that
-holds all of an answer's."""
+"""The type of a part that holds an unchanged Anthropic block in the field of the same name; and the field of a message
+that holds all blocks of an answer."""
 BREAKPOINT = "cache_control"
-"""The field of a message, a part or a tool up to which a prompt is cached. It moves on, and is no part of what is said
-(guarantee §4 I7)."""
+"""The field that marks the message, part or tool up to which a prompt is cached. It moves from request to request, and
+is not part of the content (guarantee §4 I7)."""
 ANTHROPIC_EVENTS = "native_events"
-"""The field of a delta with events of Anthropic's that a chat has no words for. It is for a stream's client alone: what
-they bring stands in `native_blocks`, too, which is kept."""
+"""The field of a delta with Anthropic events that a chat cannot express. It is only for a stream's client: their
+content is also in `native_blocks`, which is stored."""
 FUNCTION, CUSTOM = "function_call", "custom_tool_call"
 PREFIXES = {FUNCTION: "fc", CUSTOM: "ctc", LOCAL_SHELL: "lsh", SHELL: "sh", PATCH: "apc"}
-"""How the ids of calls begin; those of their results have one letter more."""
+"""Prefixes of the ids of calls; those of their results have one letter more."""
 ITEM_ID = re.compile(rf"(msg|rs|(?:{'|'.join(PREFIXES.values())})o?)_(sys)?([0-9A-Za-z-]{{1,60}})(_[0-9a-f]{{12}})?")
 INSTRUCTION_PREFIX = "msg_sys"
 SIGNED = "thinking_blocks"
-"""The field with thoughts that their provider signed."""
+"""The field with reasoning that its provider signed."""
 IN_BLOCKS = frozenset({SIGNED, "reasoning_items", "output_items", ANTHROPIC_BLOCKS})
-"""Fields of an answer that hold what other APIs have beside a chat's words. They may say its calls once more, or are
-sealed together with them."""
+"""Fields of an answer for content of other APIs that a chat cannot express. They may repeat its calls, or are sealed
+together with them."""
 SEALED = ("thought_signature", "encrypted_content", "reasoning_details", "extra_content", "provider_specific_fields")
-"""Fields of an answer or of a call in which a provider puts what it signed, perhaps over the call itself."""
+"""Fields of an answer or of a call for a provider's signed content; the signature may cover the call itself."""
 BOUND = "thinking_bound"
-"""The field of a stored answer with the digest of what its signed thoughts are bound to (guarantee §10.10). It is the
-gateway's own: no model and no client gets it."""
+"""The field of a stored answer with the digest of the content to which its signed reasoning is bound (guarantee
+§10.10). It is the gateway's own: no model and no client gets it."""
 THOUGHTS = frozenset(
     {
         *("reasoning_content", "reasoning", "reasoning_details", "reasoning_items", "thinking_blocks"),
@@ -273,29 +274,29 @@ THOUGHTS = frozenset(
     }
 )
 ITEM_ORDER = "item_order"
-"""The field of an answer with its items in the order in which they were made, where its other fields do not tell it:
-messages as they are, all else by its type, calls with their ids, too. What else these say is in the other fields."""
+"""The field of an answer with the original order of its items, if its other fields do not determine it: messages are
+complete, other items have only their type, calls their ids, too. The rest of these is in the other fields."""
 RESPONSES_ALONE = frozenset({"reasoning_items", "output_items", "phase", ITEM_ORDER})
-"""Fields of an assistant's message that only an upstream that speaks Responses takes back."""
+"""Fields of an assistant's message that only an upstream that speaks Responses accepts again."""
 PROVIDER_FIELDS = THOUGHTS | RESPONSES_ALONE | {"extra_content"}
 """Fields of assistant messages and tool calls that only the provider that made them understands (guarantee §1)."""
 ITEM_CONTENT_FIELDS = frozenset({"content", "refusal", "annotations", "audio"})
 OWN_CALLS = tuple(PREFIXES)
-"""Calls that the client answers, but for shells in a container."""
+"""Calls that the client answers, except shells in a container."""
 BETWEEN = "\n\n"
-"""Between texts that are items of their own, or parts of a summary."""
+"""Separates texts that are items of their own, or parts of a summary."""
 OF_MESSAGE = frozenset(("type", "role", "status", "content", "phase"))
 OF_CALL = frozenset(("type", "status", "call_id"))
 IN_CALL = ("name", "namespace", "arguments", "input", "action", "operation", "environment")
-"""Fields of items that a chat's message tells in words of its own."""
+"""Fields of call items that a chat's message holds in its own form."""
 
 
 NO_CALLS: Mapping[str, str] = {}
 
 
 def items_of(message: ConversationMessage, calls: Mapping[str, str] = NO_CALLS) -> list[Item]:
-    """The items that a stored message is, at least one; each `pinned` where it is.
-    `calls`: those that a tool's message may answer, as `call_kinds` has them."""
+    """Converts a stored message to its items, at least one, each `pinned` if the message is.
+    `calls`: those that a tool message may answer, as returned by `call_kinds`."""
     items = _items_of(message, calls)
     return [{**item, "pinned": True} for item in items] if message.pinned else items
 
@@ -312,7 +313,8 @@ def _items_of(message: ConversationMessage, calls: Mapping[str, str]) -> list[It
 
 
 def instruction_items(conversation_id: str, instructions: Sequence[dict[str, Any]]) -> list[Item]:
-    """The system messages in force, which stand before the first message. Their ids come from what they say."""
+    """Converts the system messages in force, which precede the first message, to items. Their ids derive from their
+    content."""
     found: list[Item] = []
     for body in instructions:
         identity = jsons.canonical([conversation_id, body]).decode()
@@ -323,19 +325,19 @@ def instruction_items(conversation_id: str, instructions: Sequence[dict[str, Any
 
 
 def message_id_of(item_id: str) -> str | None:
-    """The stored message that an item belongs to; None if no item can have that id."""
+    """Returns the id of the stored message to which an item belongs; None if no item can have that id."""
     parts = ITEM_ID.fullmatch(item_id)
     return f"msg_{parts.group(3)}" if parts and not parts.group(2) else None
 
 
 def call_kinds(message: ConversationMessage) -> dict[str, str]:
-    """The types of a message's calls as items, by their ids; without those of functions."""
+    """Returns the item types of a message's calls, by call id, without those of functions."""
     found = {str(call.get("id")): call_kind(call) for call in message.body.get("tool_calls") or ()}
     return {call_id: kind for call_id, kind in found.items() if kind != FUNCTION}
 
 
 def call_kind(call: Mapping[str, Any]) -> str:
-    """The type of the item that a call is."""
+    """Returns the item type of a call."""
     if isinstance(call.get("custom"), dict):
         return CUSTOM
     typed = call.get(TYPED)
@@ -343,18 +345,18 @@ def call_kind(call: Mapping[str, Any]) -> str:
 
 
 def is_own_call(item: Mapping[str, Any]) -> bool:
-    """Whether an item is a call that the client answers."""
+    """Returns whether an item is a call that the client answers."""
     return item.get("type") in OWN_CALLS and not is_hosted_shell(item)
 
 
 def answered_kind(item_id: str) -> str:
-    """The type of the call to which the item of a result of that id belongs."""
+    """Returns the item type of the call that is answered by the result item of that id."""
     prefix = item_id.partition("_")[0].removesuffix("o")
     return next((kind for kind, known in PREFIXES.items() if known == prefix), FUNCTION)
 
 
 def without(message: ConversationMessage, item_id: str) -> ConversationMessage | None:
-    """The message without one of its items; None if that leaves nothing of it."""
+    """Removes an item from a message; None if nothing is left of it."""
     others = [item for item in items_of(message) if item["id"] != item_id]
     if message.role != "assistant" or not others:
         return None
@@ -373,7 +375,7 @@ def without(message: ConversationMessage, item_id: str) -> ConversationMessage |
 
 
 def called(message: ConversationMessage, item_id: str) -> str | None:
-    """The id by which a tool call, or its result, is known to the model; None for other items."""
+    """Returns the id by which the model knows a tool call, or its result; None for other items."""
     items = items_of(message)
     found = next((item for item in items if item["id"] == item_id or len(items) == 1), {})
     return found.get("call_id")
@@ -401,9 +403,9 @@ def _answer(message: ConversationMessage, stem: str, status: str) -> list[Item]:
 
 
 def pictures_of(body: Mapping[str, Any], stem: str, before: int = 0) -> list[Item]:
-    """Shows the pictures that a chat's answer, or a delta of one, has beside its words: each as the call of a tool that
-    makes pictures, as Responses has them. One that is named by an address has it in `image_url`, and no `result`.
-    `before`: pictures of the answer that came before."""
+    """Converts the pictures of a chat's answer, or of a delta, to Responses' `image_generation_call` items. A picture
+    given by URL has it in `image_url`, and no `result`.
+    `before`: number of pictures of the answer that came before."""
     images, content = body.get("images"), body.get("content")
     parts = content if isinstance(content, list) else []
     among = [part for part in parts if isinstance(part, dict) and part.get("type") == "image_url"]
@@ -429,7 +431,7 @@ def _says_something(parts: Sequence[Part]) -> bool:
 
 
 def item_order(items: Sequence[Item]) -> list[Item]:
-    """The `item_order` of an answer of these items; empty where its message tells it without: thoughts, hosted
+    """Returns the `item_order` of an answer of these items; empty if they are in default order: reasoning and hosted
     calls, one message of one text or refusal, calls."""
     found: list[Item] = []
     exact, last = True, 0
@@ -455,10 +457,10 @@ def item_order(items: Sequence[Item]) -> list[Item]:
 def ordered(
     body: Item, kept: Sequence[Any], said: list[Item], calls: list[Item], apart: Callable[[Item, int], Item]
 ) -> list[Any]:
-    """The items of an answer in the order in which they were made, as far as its message still says them.
-    `kept`: its thoughts and hosted calls; what holds a place alone, as it is not shown, is {}; `said`: the message that
-    all of its words are; it stands where the messages do of which the words were changed; `calls`: its calls; `apart`:
-    makes an item of an entry for a message, and its number among them."""
+    """Arranges the items of an answer in their original order, as far as its message still contains them.
+    `kept`: its reasoning and hosted calls; {} is a placeholder for one that is not shown; `said`: the one message with
+    all of its text, used if the text was changed, in the place of the original messages; `calls`: its calls; `apart`:
+    makes the item of a message from its `item_order` entry and its number among the messages."""
     order = _order_of(body)
     messages = [entry for entry in order if _kind(entry) == "message"]
     if messages and _tells(messages, body):
@@ -481,8 +483,8 @@ def ordered(
 
 
 def said_apart(body: Item) -> list[Item]:
-    """An answer of several messages as clients send it again that know no more than their texts: each by itself, with
-    the calls behind the last. Empty where it is one message, or says more than texts."""
+    """Splits an answer of several messages as clients that know only their texts send it again: one message each, the
+    calls with the last. Empty if the answer is one message, or has more than texts."""
     messages = [entry for entry in _order_of(body) if _kind(entry) == "message"]
     if len(messages) < 2 or not _tells(messages, body):
         return []
@@ -494,21 +496,21 @@ def said_apart(body: Item) -> list[Item]:
 
 
 def _order_of(body: Item) -> list[Item]:
-    """The `item_order` of an answer, as it may come from a client."""
+    """Reads the `item_order` of an answer; as it may come from a client, malformed entries are skipped."""
     order = body.get(ITEM_ORDER)
     found = [rest_of(each, "index") for each in order if isinstance(each, dict)] if isinstance(order, list) else []
     return [each for each in found if _kind(each) != "message" or isinstance(each.get("content"), str | list)]
 
 
 def _tells(messages: Sequence[Item], body: Item) -> bool:
-    """Whether these messages are what an answer says: it may have been changed."""
+    """Returns whether these messages still match an answer's content, which may have been changed."""
     texts, refusals = _spoken(messages)
     said, refused = _spoken([{"content": output_parts(body)}])
     return refusals == refused and _is_joined("".join(said), texts)
 
 
 def _is_joined(said: str, texts: Sequence[str]) -> bool:
-    """Whether a text is these texts one after the other, wherever there is `BETWEEN` between them."""
+    """Returns whether a text is the concatenation of these texts, with or without `BETWEEN` at each joint."""
     ends = {0}
     for text in filter(None, texts):
         starts = ends | {end + len(BETWEEN) for end in ends if end and said.startswith(BETWEEN, end)}
@@ -517,14 +519,14 @@ def _is_joined(said: str, texts: Sequence[str]) -> bool:
 
 
 def _spoken(messages: Sequence[Item]) -> tuple[list[str], str]:
-    """The text of each message, and all that is refused in them."""
+    """Returns the text of each message, and the joined refusals of all."""
     parts = [output_parts({"content": each.get("content")}) for each in messages]
     texts = ["".join(str(p.get("text") or "") for p in each if p.get("type") == "output_text") for each in parts]
     return texts, "".join(str(p.get("refusal") or "") for each in parts for p in each if p.get("type") == "refusal")
 
 
 def _without_words(body: Item, number: int) -> Item:
-    """An answer without one of its messages."""
+    """Removes one of its messages from an answer."""
     found = {name: value for name, value in body.items() if name not in ITEM_CONTENT_FIELDS} | {"content": None}
     order = _order_of(body)
     messages = [entry for entry in order if _kind(entry) == "message"]
@@ -540,8 +542,8 @@ def _without_words(body: Item, number: int) -> Item:
 
 
 def _thoughts(body: dict[str, Any], stem: str, status: str) -> list[Item]:
-    """The reasoning of a message, and the hosted calls that stand among it, in their order. What is sealed in it is for
-    the model alone."""
+    """Lists the reasoning items of a message and the hosted calls among them, in order. Sealed content, which is only
+    for the model, is left out."""
     kept = [item for name in ("reasoning_items", "output_items") for item in body.get(name) or ()]
     if not kept:
         text = body.get("reasoning_content") or body.get("reasoning")
@@ -563,26 +565,26 @@ def _thoughts(body: dict[str, Any], stem: str, status: str) -> list[Item]:
 
 
 def numbered_id(stem: str, number: int, prefix: str = "rs_") -> str:
-    """The id of an answer's reasoning item of that number, from 0 on; with another prefix that of its messages."""
+    """Makes the id of an answer's reasoning item of that number, from 0; with another prefix that of other items."""
     return f"{prefix}{stem}" if number == 0 else f"{prefix}{stem}_{content_digest(str(number))[:12]}"
 
 
 def call_item_id(stem: str, call_id: str, before: int, kind: str) -> str:
-    """The id of the item of a tool call of that type; `before`: how many calls before it in its message have its id."""
+    """Makes the item id of a tool call of that type; `before`: how many earlier calls of its message have its id."""
     mark = content_digest(f"{call_id}\n{before}")[:12]
     return f"{PREFIXES[kind]}_{stem}_{mark}"
 
 
 def named_calls(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The calls of a message; that of a function, as they were made before there were tools, has its name for an id."""
+    """Lists the calls of a message; a legacy `function_call` has its name as id."""
     calls = [call for call in body.get("tool_calls") or () if isinstance(call, dict)]
     function = body.get("function_call")
     return [*calls, {"id": function.get("name"), "function": function}] if isinstance(function, dict) else calls
 
 
 def _calls(body: dict[str, Any], stem: str) -> list[tuple[dict[str, Any], str]]:
-    """The tool calls of a message with the ids of their items, which do not depend on each other's places.
-    `stem`: what the ids of the message's items have in common, or one of those ids."""
+    """Lists the tool calls of a message with the ids of their items, which do not depend on their positions.
+    `stem`: the common part of the ids of the message's items, or one of those ids."""
     parts = ITEM_ID.fullmatch(stem)
     stem = parts.group(3) if parts else stem
     found: list[tuple[dict[str, Any], str]] = []
@@ -620,7 +622,7 @@ PDF_NAMES = ("application/pdf", ".pdf")
 
 
 def pdf_data(part: dict[str, Any]) -> str | None:
-    """The data of a `file` part that holds a PDF itself; None of any other part."""
+    """Returns the data of a `file` part that contains a PDF; None for any other part."""
     file = part.get("file") if part.get("type") == "file" else None
     data = file.get("file_data") if isinstance(file, dict) else None
     if not isinstance(data, str) or not isinstance(file, dict):
@@ -632,7 +634,7 @@ def pdf_data(part: dict[str, Any]) -> str | None:
 
 
 def named_file(part: dict[str, Any]) -> str | None:
-    """The id by which a `file` part names a file; None of a part that holds its file, and of any other."""
+    """Returns the file id that a `file` part names; None for a part that contains its file, and for any other part."""
     file = part.get("file") if part.get("type") == "file" else None
     if not isinstance(file, dict) or isinstance(file.get("file_data"), str):
         return None
@@ -640,16 +642,16 @@ def named_file(part: dict[str, Any]) -> str | None:
 
 
 def part_at(messages: Sequence[dict[str, Any]], message: int, number: int) -> dict[str, Any]:
-    """A part of a message's content; empty where there is none."""
+    """Returns part `number` of the content of message `message`; empty if there is no such part."""
     parts = parts_of(messages[message].get("content")) if message < len(messages) else ()
     part = parts[number] if number < len(parts) else None
     return part if isinstance(part, dict) else {}
 
 
 def named_picture(part: dict[str, Any]) -> str | None:
-    """The id by which a picture names a file; None of one that holds it or names an address, and of any other part.
+    """Returns the file id that a picture names; None for a picture with data or a URL, and for any other part.
 
-    OpenAI's chats have no words for that, so that the part is the one of Responses: `input_image` with `file_id`.
+    OpenAI's chats cannot express that, so the part is that of Responses: `input_image` with `file_id`.
     """
     if part.get("type") != "input_image" or part.get("image_url") is not None:
         return None

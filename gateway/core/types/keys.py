@@ -1,4 +1,4 @@
-"""A key of ours as the steps know it (guarantee §12.1), holders of budgets, and what requests hold of these (§12.3)."""
+"""A gateway key as the steps know it (guarantee §12.1), holders of budgets, and requests' shares of these (§12.3)."""
 
 import hashlib
 from dataclasses import field
@@ -11,20 +11,20 @@ from gateway.core.config import setting_sections
 from gateway.core.frozen_records import record
 
 KEY_PREFIX = "sk-gw-"
-"""With which keys begin that are made at runtime. None of them ever goes to an upstream."""
+"""Prefix of keys made at runtime. None of them is ever sent to an upstream."""
 
 
 def is_ours(text: str) -> bool:
-    """Whether a token, a header or a parameter may hold such a key, be it cut, padded or in other letters: then it goes
-    to no upstream."""
+    """Returns whether a token, a header or a parameter may contain a key made at runtime, even cut, padded or in
+    another case; then it must not be sent upstream."""
     return KEY_PREFIX in text.lower()
 
 
 @record
 class KeyPolicy:
-    """What is known of a key but the key itself. `key_id` is None while it cannot be told. `models` are patterns; none
-    means any model. `is_signed`: it is a token that somebody else signed, of which nobody can say that it was revoked;
-    `user`: whom it names as the user of each of its requests."""
+    """What is known of a key except the key itself. `key_id` is None while it cannot be determined. `models` are
+    patterns; none means any model. `is_signed`: it is a token signed by an issuer, whose revocation cannot be known;
+    `user`: the user that it names for each of its requests."""
 
     key_id: str | None
     tenant: str
@@ -48,18 +48,18 @@ class KeyPolicy:
         return bool(self.budgets) or self.limits.is_set
 
     def ended(self, now: datetime) -> bool:
-        """Whether it has expired."""
+        """Returns whether the key has expired."""
         return self.expires_at is not None and self.expires_at <= now
 
     def may_ask(self, model: str) -> bool:
-        """Whether requests with it may name that model."""
+        """Returns whether requests with the key may name that model."""
         return not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
 
 
 @record
 class StoredKey:
     """A key made at runtime. `hint`: its last characters. `created_by`: the id of the key that made it; None: a command
-    did. `replaced_until`, of a key that was found by what it was before its rotation: until when that counts."""
+    did. `replaced_until`: until when the key is valid, if it was found by its value before its rotation."""
 
     policy: KeyPolicy
     hint: str
@@ -72,28 +72,28 @@ class StoredKey:
 
     @property
     def key_id(self) -> str:
-        """Its id, which a rotation leaves."""
+        """Its id, which a rotation does not change."""
         return str(self.policy.key_id)
 
     def counts(self, now: datetime) -> bool:
-        """Whether it is neither revoked nor replaced; it may have expired."""
+        """Returns whether the key is neither revoked nor replaced; it may have expired."""
         return self.revoked_at is None and (self.replaced_until is None or now < self.replaced_until)
 
 
 def policy_of(key_id: str | None, fields: setting_sections.KeyFields) -> KeyPolicy:
-    """The policy of a key of which this was said."""
+    """Makes the policy of a key from its configured or stored fields."""
     said: dict[str, Any] = {name: getattr(fields, name) for name in setting_sections.KeyFields.model_fields}
     return KeyPolicy(key_id, **{**said, "roles": frozenset(fields.roles)})
 
 
 LEASE_SECONDS = 120.0
-"""After which what a process holds of a budget is free again, unless it says so again."""
+"""Seconds after which a process's lease of a budget expires unless renewed."""
 Kind = Literal["all", "key", "user", "model", "project"]
 
 
 @record
 class LimitHolder:
-    """Whose a budget or limit is. `all` has no name; a `user` is one of a tenant."""
+    """The holder of a budget or limit. `all` has no name; a `user` belongs to a tenant."""
 
     kind: Kind
     name: str = ""
@@ -101,7 +101,7 @@ class LimitHolder:
 
     @property
     def title(self) -> str:
-        """What an error calls it. No name stands there but those that the request's own client gave."""
+        """Its name in errors, which contain no names but those that the request's own client gave."""
         return {
             "all": "this gateway",
             "key": "this key",
@@ -111,14 +111,14 @@ class LimitHolder:
         }[self.kind]
 
     def digest(self, *more: object) -> bytes:
-        """16 bytes that name it, with whatever else tells its sums apart."""
+        """Returns 16 bytes that identify the holder together with `more`, such as whatever separates its sums."""
         text = "\0".join((self.kind, self.tenant, self.name, *map(str, more)))
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 @record
 class SpendingAccount:
-    """What a holder spends in one period, from the day `start` (UTC). `resets_at` is None for one that never ends."""
+    """A holder's spending in one period, from the day `start` (UTC). `resets_at` None: the period never ends."""
 
     holder: LimitHolder
     period: setting_sections.Period
@@ -129,8 +129,8 @@ class SpendingAccount:
 
 @record
 class AccountLease:
-    """What the storage says of an account: picodollars spent, held by other processes, and held by this one from now
-    on. `fits`: what was asked for is among the last."""
+    """The storage's state of an account: picodollars spent, held by other processes, and held by this one from now on.
+    `fits`: `granted` includes what was asked for."""
 
     spent: int
     others: int
@@ -139,8 +139,8 @@ class AccountLease:
 
 
 class RateWindow(NamedTuple):
-    """What is counted of two minutes in a row: how much in the one before and in the one that runs, and for how many
-    seconds each still counts: at most 60 and 120."""
+    """Counts of two consecutive minutes, the previous and the current one, and the seconds for which each still counts:
+    at most 60 and 120."""
 
     previous: int
     previous_seconds: float
@@ -152,29 +152,29 @@ class HeldAdmission(Protocol):
     """What one request holds of budgets and limits. Each method may be called again, and then does nothing."""
 
     warnings: list[str]
-    """For its `response_metadata`."""
+    """Warnings for its `response_metadata`."""
 
     async def reserve(self, cost: int | None, tokens: int) -> None:
-        """Before a model is asked, for at most so many picodollars (None: no price is known) and tokens.
-        Raises BudgetExceeded, RateLimitExceeded: there is not so much left; LimitsUnavailable: nobody can tell, and
+        """Reserves, before a model is called, at most so many picodollars (None: no price is known) and tokens.
+        Raises BudgetExceeded, RateLimitExceeded: less is left; LimitsUnavailable: that cannot be determined, and
         `limits.when_down` is `closed`."""
         ...
 
     def billed(self, cost: int, tokens: int | None) -> None:
-        """Its bill is in the storage: picodollars and tokens (None: not known)."""
+        """Settles the reservation after the bill is stored: picodollars and tokens (None: not known)."""
         ...
 
     def owed(self, cost: int) -> None:
-        """Its bill waits in memory, as the storage is away."""
+        """Reduces the reservation to the picodollars of a bill that waits in memory, as the storage is unavailable."""
         ...
 
     def closed(self) -> None:
-        """There will be no bill."""
+        """Releases the reservation of a request without a bill."""
         ...
 
 
 def picousd(usd: Decimal) -> int:
-    """Whole picodollars of a sum in USD."""
+    """Converts USD to whole picodollars, rounding down."""
     return int(usd.scaleb(12))
 
 
@@ -182,7 +182,7 @@ FIRST_DAY = date(1970, 1, 1)
 
 
 def period_of(period: setting_sections.Period, at: datetime) -> tuple[date, datetime | None]:
-    """The first day (UTC) of the period that a moment lies in, and when it is over; None: never."""
+    """Returns the first day (UTC) of the period that contains `at`, and the time when it ends; None: never."""
     day = at.astimezone(UTC).date()
     if period == "total":
         return FIRST_DAY, None

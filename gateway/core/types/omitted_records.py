@@ -1,9 +1,9 @@
-"""Artifacts that stand as earlier requests left them: how a stored bill leaves them out and has them again (ADR 19).
+"""Artifacts that are as earlier requests left them: how a stored bill omits their records and restores them (ADR 19).
 
-A tool's result that stands in a stored message needs no record of its own: the message says what it is. A bill names
-the messages by ranges of their sequence numbers, and tells only what they do not say: how a result is shown where that
-is not in full. Whoever reads the bill walks up the path and works the records out again, by the rule by which the
-request worked them out. What this rule does not give exactly stays in the bill's list.
+A tool result in a stored message needs no record of its own, since the message contains it. A bill names the messages
+by ranges of their sequence numbers, and adds only what they do not contain: how a result is shown if not in full. The
+reader of the bill walks up the path and derives the records again, by the rule by which the request derived them.
+Records that this rule does not reproduce exactly stay in the bill's list.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,28 +20,28 @@ from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, result_of, tak
 
 Json = dict[str, Any]
 UNLISTED = "artifacts_unlisted"
-"""Field of a stored bill's `context_utilization`, of which those who look the bill up see nothing:
+"""Field of a stored bill's `context_utilization`, which is never shown to readers of the bill:
 
 - `behind`: the stored message up to which the path is walked; None if that was deleted and none was before it.
-- `runs`: ranges of sequence numbers, both ends included, whose results stand; the third number, in the turn that was
-  under way, is that of the first step. A run begins with a call.
-- `shown`: what is not shown in full: by strategy, ranges of results that follow each other in these runs, each with the
-  characters shown of one.
+- `runs`: ranges of sequence numbers, both ends included, whose results are unchanged; the third number, in the turn
+  that was under way, is that of the first step. A run begins with a call.
+- `shown`: results that are not shown in full: by strategy, ranges of consecutive results in these runs, each with the
+  number of characters shown of one.
 - `listed`: numbers of messages whose results are in the bill's list, before the last of the runs ends.
-- `numbers`: by content, the number of the first of several results that are the same, where that is not 1.
-- `gone`: messages of the path that were deleted since, by the numbers that they had, and 1 where one made calls. The
-  numbers of a bill are those of its time; in the path, what follows a deleted message has moved up.
+- `numbers`: by content, the number of the first of several equal results, if that is not 1.
+- `gone`: messages of the path that were deleted since, by the numbers that they had, and 1 if one made calls. The
+  numbers of a bill are those of its time; in the path, messages after a deleted one have moved up.
 """
 FULL = ProcessingStrategy.INCLUDE_FULL.value
 GONE: Json = {"tool_calls": [{"id": "\x00"}]}
-"""Stands in a path for a deleted message with calls, which nothing answers."""
+"""Replaces, in a path, a deleted message with calls; no result answers its call."""
 PAIRING = ("role", "tool_call_id", "name")
-"""Fields of a result that say which call it answers."""
+"""Fields of a result that identify the call it answers."""
 
 
 @dataclass(slots=True)
 class MessageRecord:
-    """What a stored message says for the records: its calls, or of a result the id and size of its text."""
+    """What the records need of a stored message: its calls, or the id and size of a result's text."""
 
     body: Json
     artifact_id: str = ""
@@ -49,7 +49,7 @@ class MessageRecord:
 
 
 def said_by(body: Json) -> MessageRecord:
-    """What this message says; the text of a result is not kept."""
+    """Makes the record of a message, without the text of a result."""
     if body.get("role") not in RESULT_ROLES:
         return MessageRecord(body if calls_of(body) else {})
     name, text, _, _ = result_of(body, {})
@@ -62,10 +62,10 @@ def unlisted_among(
     current: int,
     notes: FormNotes | None = None,
 ) -> "OmittedRecords | None":
-    """What a stored bill need not list, as `with_standing` gives it again; None if that is nothing.
+    """Finds the records that a stored bill need not list, since `with_standing` restores them; None if there are none.
     `records`: of all artifacts of the request; `messages`: its conversation, oldest first, in which
     `ArtifactUsageRecord.message` is an index; `current`: index of the message that begins the current turn; `notes`:
-    what is known of the beginning of these messages, and is to be known of it later."""
+    cache for the beginning of these messages, read and updated."""
     results = {record.message: record for record in records if record.message is not None}
     before: KeptUnlisted | None = notes.unlisted if notes is not None else None
     first, found = 0, OmittedRecords(current)
@@ -87,7 +87,7 @@ def unlisted_among(
 
 @dataclass(slots=True)
 class OmittedRecords:
-    """What is left out of a bill, as messages are gone through."""
+    """The records left out of a bill, collected message by message."""
 
     current: int
     runs: list[list[int]] = field(default_factory=list)
@@ -95,9 +95,9 @@ class OmittedRecords:
     listed: list[int] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
-    """The records that are left out, by the ids of the objects."""
+    """`id()` of each record that is left out."""
     chars: int = 0
-    """Characters of them that were forwarded."""
+    """Characters of their artifacts that were forwarded."""
     _behind: str | None = None
     _before: int = -1
     _step: int = 0
@@ -106,11 +106,11 @@ class OmittedRecords:
     """Number of the latest message with calls since the last break."""
     _run: list[int] | None = None
     _latest: dict[str, int] = field(default_factory=dict)
-    """Number of the latest of several results that are the same, by content."""
+    """Number of the latest of several equal results, by content."""
     _latest_shown: tuple[str, int] | None = None
 
     def add(self, index: int, message: ConversationMessage, record: ArtifactUsageRecord | None) -> bool:
-        """Goes on to the next message. False if it is not in the order of the path, which no range can tell."""
+        """Adds the next message; returns False if its number is not in ascending order, which no range can express."""
         number = message.sequence_number
         if number is None or number <= self._before:
             return False
@@ -132,7 +132,7 @@ class OmittedRecords:
         return True
 
     def copy(self) -> "OmittedRecords":
-        """One that goes on by itself."""
+        """Makes an independent copy."""
         runs = [list(run) for run in self.runs]
         return replace(
             self,
@@ -160,7 +160,7 @@ class OmittedRecords:
         self._calls, self._called, self._run = [], None, None
 
     def _is_told(self, record: ArtifactUsageRecord) -> bool:
-        """Whether the rule gives the record. Its source follows from message and call, as it did then."""
+        """Returns whether the rule reproduces the record. Its source follows from message and call."""
         if not record.standing or record.cache_hit or record.guarded or record.reason:
             return False
         name, _, count = record.artifact_id.partition("-")
@@ -190,7 +190,8 @@ class OmittedRecords:
 
 @record
 class KeptUnlisted:
-    """What was left out of a bill up to here: the first messages of a conversation, and each one's record, if any."""
+    """The records left out of a bill so far, with the first messages of its conversation, and each one's record or
+    None."""
 
     messages: tuple[ConversationMessage, ...]
     records: tuple[ArtifactUsageRecord | None, ...]
@@ -199,23 +200,23 @@ class KeptUnlisted:
     def begins(
         self, messages: Sequence[ConversationMessage], current: int, results: Mapping[int, ArtifactUsageRecord]
     ) -> bool:
-        """Whether a conversation begins with the very same messages and records."""
+        """Returns whether a conversation begins with the same message and record objects."""
         if self.unlisted.current != current or not begin_with(messages, self.messages):
             return False
         return all(map(is_, self.records, map(results.get, range(len(self.messages)))))
 
 
 def unlisted_of(metadata: Json) -> Json | None:
-    """What a stored bill leaves out of its list; None where it has everything."""
+    """Returns the `UNLISTED` field of a stored bill; None if its list is complete."""
     utilization = metadata.get("context_utilization")
     found = utilization.get(UNLISTED) if isinstance(utilization, dict) else None
     return found if isinstance(found, dict) else None
 
 
 def as_numbered_then(unlisted: Json, path: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """The messages of a path, given as numbers and ids in order, by the numbers of the bill's time. Empty where these
-    are not known: something was deleted while the request was under way, or by a replica of an older version.
-    Raises AttributeError, KeyError, TypeError, ValueError, IndexError: somebody has spoilt the bill."""
+    """Renumbers the messages of a path, given as numbers and ids in order, by the numbers of the bill's time. Empty if
+    these are unknown: something was deleted while the request was under way, or by a replica of an older version.
+    Raises AttributeError, KeyError, TypeError, ValueError, IndexError: the bill is corrupt."""
     gone = [number for number, _ in unlisted.get("gone", ())]
     if not path or path[-1][0] != unlisted["runs"][-1][1] - len(gone):
         return []
@@ -229,10 +230,10 @@ def _number_then(gone: Sequence[int], number: int) -> int:
 
 
 def without_message(metadata: Json, number: int, before: str | None, *, ends: bool, calls: bool) -> Json:
-    """The stored bill after a message of its path was deleted.
-    `metadata`: a bill that leaves something out; it is not changed; `number`: that the message had in the path until
-    now; `before`: the message before it; `ends`: whether the path ended with it; `calls`: whether it made calls.
-    Raises AttributeError, KeyError, TypeError, ValueError, IndexError: somebody has spoilt the bill."""
+    """Returns a stored bill updated for the deletion of a message of its path.
+    `metadata`: a bill that leaves records out; it is not changed; `number`: the message's number in the path until now;
+    `before`: the message before it; `ends`: whether the path ended with it; `calls`: whether it made calls.
+    Raises AttributeError, KeyError, TypeError, ValueError, IndexError: the bill is corrupt."""
     utilization = metadata["context_utilization"]
     unlisted = utilization[UNLISTED]
     gone = unlisted.get("gone", [])
@@ -244,16 +245,16 @@ def without_message(metadata: Json, number: int, before: str | None, *, ends: bo
 
 
 def messages_in_runs(unlisted: Json, path: Sequence[tuple[int, str]]) -> list[str]:
-    """Which messages of a path, as `as_numbered_then` gives it, are needed to tell what was left out.
-    Raises KeyError, TypeError, ValueError, IndexError: somebody has spoilt the bill."""
+    """Lists the ids of the messages needed to restore the records left out, of a path as `as_numbered_then` returns it.
+    Raises KeyError, TypeError, ValueError, IndexError: the bill is corrupt."""
     return [name for first, last, *_ in unlisted["runs"] for _, name in _between(path, first, last)]
 
 
 def with_standing(metadata: Json, path: Sequence[tuple[int, MessageRecord]]) -> Json:
-    """The bill with all of its records again. What has been deleted since is not listed.
-    `metadata`: a stored bill; it is not changed; `path`: the messages that its runs name, as far as they are there, by
-    the numbers of the bill's time, in order.
-    Raises AttributeError, KeyError, TypeError, ValueError, IndexError: somebody has spoilt the bill."""
+    """Restores all records of a bill, except those of results deleted since.
+    `metadata`: a stored bill; it is not changed; `path`: the messages that its runs name, as far as they exist, by the
+    numbers of the bill's time, in order.
+    Raises AttributeError, KeyError, TypeError, ValueError, IndexError: the bill is corrupt."""
     utilization = dict(metadata["context_utilization"])
     unlisted = utilization.pop(UNLISTED)
     numbered = list(_told(unlisted, path))
@@ -288,7 +289,8 @@ def _told(unlisted: Json, path: Sequence[tuple[int, MessageRecord]]) -> Iterable
 
 
 def _shown_in(ranges: Sequence[Sequence[Any]], number: int) -> tuple[str, int] | None:
-    """How the result in the message of that number is shown, where not in full; the ranges are in order."""
+    """Returns strategy and characters shown of the result in message `number`; None if it is shown in full. The ranges
+    are in order."""
     place = bisect_right(ranges, number, key=lambda each: each[0])
     if not place or number > ranges[place - 1][1]:
         return None
@@ -297,18 +299,18 @@ def _shown_in(ranges: Sequence[Sequence[Any]], number: int) -> tuple[str, int] |
 
 
 def _between(path: Sequence[tuple[int, Any]], first: int, last: int) -> Sequence[tuple[int, Any]]:
-    """The messages of a run, out of a path in the order of its numbers."""
+    """Selects the messages of a run from a path in the order of its numbers."""
     start = bisect_left(path, first, key=lambda each: each[0])
     return path[start : bisect_right(path, last, key=lambda each: each[0])]
 
 
 def _source(number: int, step: int) -> str:
-    """The source of a result without its tool."""
+    """Returns the source of a result, without its tool."""
     return f"step_{step}" if step else f"history:msg_{number}"
 
 
 def _record(said: MessageRecord, call: Mapping[str, Any], which: int, source: str, shown: tuple[str, int]) -> Json:
-    """The record of a result that stands, with nothing to be said beyond that."""
+    """Makes the record of an unchanged result, without any of the optional fields."""
     strategy, chars = shown
     return {
         "artifact_id": f"{said.artifact_id}-{which}" if which > 1 else said.artifact_id,

@@ -1,5 +1,5 @@
-"""Turns of a stored conversation as they are looked at again, what a tenant's past is searched for (guarantee §10.12),
-and replays: turns that are run anew on a branch (guarantee §11.18)."""
+"""Past turns of a stored conversation for inspection, searches of a tenant's past (guarantee §10.12), and replays:
+turns that are run again on a branch (guarantee §11.18)."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -15,8 +15,8 @@ from gateway.core.types.turn import StoredCompletion
 
 @record
 class RequestSpending:
-    """What requests took: tokens of the primary model, and USD for all models. A cost is None as soon as the price of
-    one call is not known."""
+    """What requests used: tokens of the primary model, and USD for all models. A cost is None if the price of any call
+    is unknown."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -26,7 +26,7 @@ class RequestSpending:
     estimated: bool = False
 
     def plus(self, other: Self) -> "RequestSpending":
-        """Both together."""
+        """Adds up two spendings."""
         return RequestSpending(
             self.requests + other.requests,
             self.prompt_tokens + other.prompt_tokens,
@@ -43,7 +43,7 @@ def _sum(one: Decimal | None, other: Decimal | None) -> Decimal | None:
 
 @record
 class TurnTotal:
-    """What one turn took, all requests of its tool loop together; `number` counts from 1, over all branches. `status`
+    """What one turn used, all requests of its tool loop together; `number` counts from 1, over all branches. `status`
     is that of its last request."""
 
     number: int
@@ -55,8 +55,8 @@ class TurnTotal:
 
 @record
 class ConversationTotals:
-    """What a conversation took so far: how many turns, all together, each of the latest turns, and what each agent
-    took; requests that named none are under None."""
+    """What a conversation has used so far: the number of turns, the total, the latest turns, and the total of each
+    agent; requests that named none are under None."""
 
     turns: int
     spent: RequestSpending
@@ -66,8 +66,8 @@ class ConversationTotals:
 
 @record
 class PathMessage:
-    """A message of a branch with the request that stored it. `choice` is the number of an answer, None of what a client
-    sent; `instructions` is the digest of the system messages in force."""
+    """A message of a branch with the request that stored it. `choice` is the number of an answer, None for a client's
+    message; `instructions` is the digest of the system messages in force."""
 
     message: ConversationMessage
     request_id: str
@@ -76,18 +76,18 @@ class PathMessage:
 
     @property
     def is_answer(self) -> bool:
-        """Whether a model answered this here; else its client brought it."""
+        """Whether it is a model's answer from here; else the client sent it."""
         return self.choice is not None
 
     @property
     def committed_at(self) -> datetime | None:
-        """When an answer was committed; of what a client sent, when its request arrived."""
+        """When the answer was committed; for a client's message, when its request arrived."""
         return self.message.created_at
 
 
 @record
 class ConversationPath:
-    """A branch from its first message on, with the system messages that its messages name by their digests.
+    """A branch from its first message on, with the system messages to which its messages refer by digest.
     `forgotten_at`: when an item of the conversation was last deleted."""
 
     conversation_id: str
@@ -96,14 +96,14 @@ class ConversationPath:
     forgotten_at: datetime | None = None
 
     def instructions_of(self, message: PathMessage) -> tuple[dict[str, Any], ...]:
-        """The system messages in force at a message."""
+        """Returns the system messages in force at a message."""
         return self.instructions.get(message.instructions or "", ())
 
 
 @record
 class PastRequest:
-    """A request of a past turn: the messages that it brought, and the answer (None: there is none on the branch).
-    `before` is how many messages of the branch stand before those that it brought."""
+    """A request of a past turn: the messages that it added, and the answer (None: there is none on the branch).
+    `before` is the number of messages of the branch before those that it added."""
 
     request_id: str
     before: int
@@ -120,7 +120,7 @@ class PastTurn:
 
     @property
     def messages(self) -> tuple[PathMessage, ...]:
-        """All of it, in order."""
+        """All its messages, in order."""
         found: list[PathMessage] = []
         for request in self.requests:
             found += request.brought
@@ -135,7 +135,7 @@ class PastTurn:
 
 @record
 class PastBill:
-    """What is stored of a request beside its messages: bill, plan, and the sums of its cost."""
+    """The stored data of a request beside its messages: bill, plan, and the sums of its cost."""
 
     completion: StoredCompletion
     spent: RequestSpending
@@ -143,22 +143,22 @@ class PastBill:
 
 @record
 class TurnDetails:
-    """What is looked up of one turn: the bills of its requests by their ids, and what each model had been sent of the
-    branch by then where the messages do not say it."""
+    """Details of one turn: the bills of its requests by their ids, and the frame of each model on the branch at that
+    time, if it differs from the messages."""
 
     bills: Mapping[str, PastBill]
     frames: Mapping[str, PromptFrame | None]
 
 
 INSTRUCTION, MEMORY = "instruction", "memory"
-"""Names of forwarded messages that are no messages of the branch."""
+"""Names of forwarded messages that are not messages of the branch."""
 
 
 @record
 class SentMessages:
-    """What a request forwarded, rebuilt from what is stored. `reason` says why it is not exact, or why it cannot be
-    told at all (`messages` is None). `names` are the ids of the messages; `INSTRUCTION` of a system message that stands
-    apart from the branch, `MEMORY` of the memory message."""
+    """What a request forwarded, rebuilt from the storage. `reason` states why it is not exact, or why it cannot be
+    rebuilt at all (`messages` is None). `names` are the ids of the messages; `INSTRUCTION` for a system message that is
+    not on the branch, `MEMORY` for the memory message."""
 
     messages: list[dict[str, Any]] | None
     reason: str | None = None
@@ -171,11 +171,11 @@ class SentMessages:
 
 @record
 class ConversationTexts:
-    """What was read of a conversation: messages of its current branch, oldest first, and attached documents.
+    """Texts read from a conversation: messages of its current branch, oldest first, and attached documents.
 
     Attributes:
         size: bytes of the messages and characters of the documents, together.
-        complete: nothing was left unread because of its size.
+        complete: nothing was skipped because of its size.
     """
 
     messages: tuple[ConversationMessage, ...]
@@ -189,7 +189,7 @@ Json = dict[str, Any]
 
 @record
 class ReplayChanges:
-    """What a replay changes of the requests that it makes again. `model`: the model of all; None: each request's own.
+    """What a replay changes in the requests that it repeats. `model`: the model of all; None: each request's own.
     `agents`: fields of agents by their ids. `parameters` are further fields of each request, `context` is its
     `context`."""
 
@@ -212,9 +212,9 @@ SPOILT = "Items were deleted since this replay began: begin it anew."
 
 @record
 class ReplayRun:
-    """A replay of the turns `from_turn` to `to_turn` of the branch that ends with `source_id`. The last message of what
-    is done is `at_id`, of request number `request` (from 0) of turn number `turn` (from 1); all three are None before
-    that. `asked` are the changes that were asked for."""
+    """A replay of the turns `from_turn` to `to_turn` of the branch that ends with `source_id`. `at_id` is the last
+    message done so far, of request number `request` (from 0) of turn number `turn` (from 1); all three are None at
+    first. `asked` are the requested changes."""
 
     replay_id: str
     conversation_id: str

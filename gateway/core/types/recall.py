@@ -1,4 +1,4 @@
-"""The tool `recall`, with which a model reads what its window leaves out, and its rounds within one request."""
+"""The tool `recall`, by which a model reads what its window leaves out, and its rounds within one request."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -7,8 +7,8 @@ from gateway.core.frozen_records import record
 
 RECALL_TOOL = "recall"
 Recall = Literal["auto", True, False]
-"""Whether a model is to have the tool; `auto`: from the pass on that leaves something out, where its client's requests
-have tools."""
+"""Whether a model gets the tool; `auto`: from the first pass that leaves something out, if the client's requests have
+tools."""
 AUTO: Recall = "auto"
 RECALL_DEFINITION: dict[str, Any] = {
     "type": "function",
@@ -28,21 +28,21 @@ RECALL_DEFINITION: dict[str, Any] = {
         },
     },
 }
-"""One object: where it stands in a request, the gateway has put it there."""
+"""A single object: by its identity the gateway recognises the tool that it added to a request."""
 UNFORCED = (None, "auto")
 """Values of `tool_choice` that leave the choice to the model."""
 
 
 @record
 class RecallRounds:
-    """The rounds of one request: calls of the model that ended in a call of the tool, which was answered here.
+    """The rounds of one request: model calls that ended in a call of the tool, which the gateway answered.
 
     Attributes:
-        room: tokens that they may add to the prompt, all together.
+        room: tokens that all rounds together may add to the prompt.
         left: how many rounds may follow.
         over: how many there were.
-        messages: what they have added to the prompt: the model's calls and their results.
-        closed: the tool is not offered any more.
+        messages: those added to the prompt: the model's calls and their results.
+        closed: the tool is no longer offered.
     """
 
     room: int
@@ -53,13 +53,13 @@ class RecallRounds:
     closed: bool = False
 
     def as_json(self, rounds: int) -> dict[str, int]:
-        """What the bill tells of them, of which so many are priced."""
+        """Returns the bill's entry for the rounds. `rounds`: how many of them are priced."""
         return {"rounds": rounds, "tokens": self.tokens, "room": self.room}
 
 
 def may_be_offered(forward: Mapping[str, Any], choices: int) -> bool:
-    """Whether a request leaves room for one more tool: it has none of that name, forces and forbids none, wants one
-    answer, and asks for no signed thoughts, which depend on what stands before them (guarantee §10)."""
+    """Returns whether the tool may be added to a request: it has no tool of that name, neither forces nor forbids tool
+    calls, wants one answer, and no signed reasoning, which depends on everything before it (guarantee §10)."""
     thinking = forward.get("thinking")
     thinks = isinstance(thinking, dict) and thinking.get("type") != "disabled"
     if choices > 1 or thinks or forward.get("functions") or forward.get("tool_choice") not in UNFORCED:
@@ -69,40 +69,40 @@ def may_be_offered(forward: Mapping[str, Any], choices: int) -> bool:
 
 
 def with_recall(forward: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with the tool behind the client's own."""
+    """Adds the tool to a request's fields, after the client's own tools."""
     return {**forward, "tools": [*(forward.get("tools") or ()), RECALL_DEFINITION]}
 
 
 def without_recall(forward: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request that has to do without from now on. Some providers want tools beside messages that have
-    calls, so that the tool stays where it is the only one, and may not be called."""
+    """Removes the tool from the fields of a request that must do without it from now on. Some providers require tools
+    beside messages with calls, so if it is the only one, it stays and `tool_choice` forbids its use."""
     own = own_tools(forward)
     return {**forward, "tools": own} if own else {**forward, "tool_choice": "none"}
 
 
 def never_offered(forward: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields as the client sent them."""
+    """Removes the tool from a request's fields, which are then as the client sent them."""
     own = own_tools(forward)
     return {**forward, "tools": own} if own else {name: value for name, value in forward.items() if name != "tools"}
 
 
 def own_tools(forward: Mapping[str, Any]) -> list[Any]:
-    """The tools that the client sent."""
+    """Lists the tools that the client sent."""
     return [tool for tool in forward.get("tools") or () if tool is not RECALL_DEFINITION]
 
 
 def recalls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The calls of the tool in an answer."""
+    """Lists the calls of the tool in an answer."""
     return [call for call in message.get("tool_calls") or () if is_recall(call)]
 
 
 def is_recall(call: Any) -> bool:
-    """Whether a call is one of the tool."""
+    """Returns whether a call is one of the tool `recall`."""
     return bool(_name(call) == RECALL_TOOL)
 
 
 def without_recalls(choice: Mapping[str, Any]) -> dict[str, Any]:
-    """A choice as its client gets it: without calls of a tool that it does not know."""
+    """Removes calls of the tool, which the client does not know, from a choice before it is returned."""
     message = dict(choice["message"])
     own = [call for call in message["tool_calls"] if not is_recall(call)]
     if own:
@@ -113,12 +113,12 @@ def without_recalls(choice: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def finish_of(reason: Any, own: Sequence[Any]) -> Any:
-    """Why an answer ended, once calls of the tool are taken out of it."""
+    """Returns the finish reason of an answer after calls of the tool are removed; `own`: the calls that stay."""
     return "stop" if reason == "tool_calls" and not own else reason
 
 
 def _name(tool: Any) -> Any:
-    """The name of a tool or of a call, whatever its kind."""
+    """Returns the name of a tool or of a call of any kind; None if there is none."""
     if not isinstance(tool, dict):
         return None
     inner = tool.get("function") or tool.get("custom")
