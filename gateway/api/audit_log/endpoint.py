@@ -54,7 +54,7 @@ TrailPage = shape(
 
 @dataclass(eq=False, slots=True)
 class TrailEndpoints:
-    """A page of events (`list`); called, all events as lines of JSON, that of this export included."""
+    """Serves a page of events (`list`); called, sends all events as lines of JSON, its own event included."""
 
     transactions: DatabaseTransactions
     auth: KeyAuthenticator
@@ -72,7 +72,7 @@ class TrailEndpoints:
         await send({"type": "http.response.body", "body": b""})
 
     async def list(self, call: ApiCall) -> Json:
-        """OpenAI's form of a list; the next page begins after `last_id`."""
+        """Returns a page of events as an OpenAI list; the next page begins after `last_id`."""
         _admin(call.received.caller)
         found, has_more = await self.transactions.run(partial(audit_events.read_events, query=trail_query(call.query)))
         numbers: Sequence[int | None] = [event.number for event in found] or [None]
@@ -86,14 +86,14 @@ class TrailEndpoints:
 
 
 def _admin(caller: RequestCaller) -> RequestCaller:
-    """Raises Forbidden: it is for administrators alone."""
+    """Returns the caller. Raises Forbidden: the caller's key does not have the role `admin`."""
     if setting_sections.ADMIN not in caller.roles:
         raise errors.Forbidden("The trail is for keys of role 'admin'; where there are no keys, for `gateway trail`.")
     return caller
 
 
 def trail_query(given: Query) -> audit_log.TrailQuery:
-    """The parameters of a list of events. Raises InvalidRequest: a parameter breaks its rule; names it."""
+    """Parses the query of a list of events. Raises InvalidRequest: a parameter breaks its rule; `param` names it."""
     for name in ("action", "actor"):
         if name in given and not NAME.fullmatch(given[name]):
             raise errors.invalid(name, "must be 1 to 64 letters, digits, dots, dashes or underscores")

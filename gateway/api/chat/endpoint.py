@@ -22,13 +22,13 @@ class ChatCompletions:
         self._resends = resends
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, caller: RequestCaller | None = None) -> None:
-        """`caller`: who asks, where that is known already."""
+        """Answers the request. `caller`: who sends it, where that is known already."""
         await self._answering.answer(scope, receive, send, ChatDialect(self._settings, self._resends), caller)
 
 
 class ChatDialect:
-    """The inner form in its own words, which are those of chat completions (an `ApiAdapter`); one for each request, as
-    some come in the words of Responses and are answered as any chat."""
+    """The gateway's own form of a request, which is that of chat completions (an `ApiAdapter`). There is one for each
+    request, since some arrive in the form of Responses and are answered as any chat."""
 
     def __init__(self, settings: Settings, resends: BodyCache) -> None:
         self._settings = settings
@@ -38,7 +38,7 @@ class ChatDialect:
     def read(
         self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
     ) -> ChatRequest:
-        """The request; of a body that begins as an earlier one only the rest is parsed (ADR 20)."""
+        """Parses the request. Of a body that begins as an earlier one did, only the rest is parsed (ADR 20)."""
         if len(raw) < MIN_BYTES:
             return read_chat_body(raw, headers, caller, self._settings, arrival, self._read)
         return read_chat_request(self._resends, raw, headers, caller, self._settings, arrival, self._read)
@@ -47,15 +47,15 @@ class ChatDialect:
         self._reading = reading
 
     async def look_up(self, caller: RequestCaller) -> None:
-        """A chat says everything itself."""
+        """Does nothing: a chat request contains all that it needs."""
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
-        """The body is kept for later requests that begin with the same bytes."""
+        """Caches the body while the block runs, for later requests that begin with the same bytes."""
         is_kept = len(raw) >= MIN_BYTES and request.native is None
         return self._resends.holding(raw, request) if is_kept else nullcontext()
 
     def own_name(self, path: str) -> str:
-        """The same, unless the client has said it in other words."""
+        """Returns `path`; for a body in the form of Responses, the name that the client used instead."""
         return path if self._reading is None else self._reading.own_name(path)
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
@@ -66,7 +66,7 @@ class ChatDialect:
 
 
 class _ChatChunks:
-    """Chunks as they are, then `[DONE]`."""
+    """Writes chunks unchanged, then `[DONE]`."""
 
     def events(self, chunks: Chunks) -> bytes:
         return b"".join([event(chunk) for chunk in chunks])

@@ -1,7 +1,7 @@
 """`POST /api/v1/chat` and `/api/v1/chat/stream`: one message in, one answer out (guarantee §11.10).
 
-The body becomes one of `/v1/chat/completions`, and is read, checked, answered and stored as that. What comes back is
-said in the words of this API.
+The body becomes one of `/v1/chat/completions`, and is read, checked, answered and stored as such. The answer is written
+in the form of this API.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,11 +27,11 @@ from gateway.core.types import artifacts, bill, tool_steps
 from gateway.core.types.chat import ChatRequest, RequestCaller
 
 CLASSIC_CHAT_EXCLUDED_FIELDS = ("messages", "conversation", "stream", "stream_options", "n")
-"""Fields of a chat that this API says in other words, or not at all."""
+"""Fields of a chat that this API expresses otherwise, or does not have."""
 SPEC_TITLE = "Workflow specification"
 """The title of the document that a `workflow_spec` becomes, before its `workflow_id`."""
 WORKFLOW = "workflow"
-"""The type of the things that this API has paths for."""
+"""The type of the entities that this API has paths for."""
 
 
 def _not_blank(text: str) -> str:
@@ -62,12 +62,13 @@ SAID = TypeAdapter(ClassicMessage)
 
 
 def default_model(settings: Settings) -> str | None:
-    """The model of requests that name none: the first of `model_list` that is a name; None without one."""
+    """Returns the model of requests that name none: the first of `model_list` that is a name; None without one."""
     return next((entry.model_name for entry in settings.model_list if "*" not in entry.model_name), None)
 
 
 def as_chat(raw: bytes, default: str | None, *, stream: bool) -> tuple[Json, str | None]:
-    """A body as one of `/v1/chat/completions`, and the client's own name of the conversation, if it is one.
+    """Converts a body to one of `/v1/chat/completions`; returns with it the client's own name of the conversation, or
+    None.
     Raises InvalidRequest: a field breaks a rule; `param` names it."""
     body = json_body(raw)
     said = read(SAID, body)
@@ -94,8 +95,8 @@ def as_chat(raw: bytes, default: str | None, *, stream: bool) -> tuple[Json, str
 
 
 def named_conversation(chat: Json, name: str) -> Json:
-    """Fields of a chat that name its conversation. A name of the client's own is that of a session: the conversation
-    begins with its first use."""
+    """Returns the fields of a chat that name its conversation. A name of the client's own becomes that of a session:
+    the conversation begins when the name is first used."""
     if CONVERSATION_ID.match(name):
         return {"conversation": name}
     context = chat.get("context") or {}
@@ -105,8 +106,8 @@ def named_conversation(chat: Json, name: str) -> Json:
 
 
 def about_workflow(chat: Json, workflow_id: str) -> Json:
-    """Fields of a chat that say which workflow it is about: completions are found by it, and where the request is
-    stored it is remembered as a thing of the conversation."""
+    """Returns the fields of a chat that name its workflow: completions are found by it, and where the request is
+    stored, the workflow is remembered as an entity of the conversation."""
     found: Json = {"metadata": {**given_metadata(chat.get("metadata")), "workflow_id": workflow_id}}
     memory = chat.get("memory") or {}
     if chat.get("store") is False or not isinstance(memory, dict) or memory.get("things") is False:
@@ -118,8 +119,8 @@ def about_workflow(chat: Json, workflow_id: str) -> Json:
 
 
 def with_workflow_spec(chat: Json, spec: Json, workflow_id: str | None) -> Json:
-    """Fields of a chat that show its model a workflow as an attached document, behind those that its client attaches:
-    labelled, as data (guarantee §4 I6)."""
+    """Returns the fields of a chat that show the model a workflow as an attached document, behind those that the client
+    attaches: labelled, as data (guarantee §4 I6)."""
     others = chat.get("attachments") or []
     if not isinstance(others, list):  # the chat's own check names it
         return {}
@@ -140,7 +141,7 @@ ClassicEvent = either("ClassicEvent", ClassicDelta, ClassicAnswer, Error)
 
 @dataclass(slots=True)
 class AnswerParts:
-    """An answer, as far as it has come. `name` is the client's own name of the conversation."""
+    """An answer, as far as it has arrived. `name` is the client's own name of the conversation."""
 
     name: str | None = None
     texts: list[str] = field(default_factory=list)
@@ -173,7 +174,7 @@ class AnswerParts:
         return text
 
     def _add_call(self, index: int, piece: Json) -> None:
-        """The first piece of a call has its id and name; the others bring arguments."""
+        """Adds a piece of a tool call: the first piece has its id and name, the others bring arguments."""
         known = self.calls.get(index)
         if known is None:
             self.calls[index] = {key: value for key, value in piece.items() if key != "index"}
@@ -183,13 +184,13 @@ class AnswerParts:
 
 
 def names_of(calls: Iterable[Json]) -> list[str]:
-    """The tools that were called, each once, in order."""
+    """Lists the tools that were called, each one time, in order of their first call."""
     functions = (call.get("function") or call.get("custom") or {} for call in calls)
     return list(dict.fromkeys(str(function.get("name")) for function in functions))
 
 
 class ClassicChat:
-    """Answers by one JSON object; with `stream` by events with a `delta` of text, one with that object, `[DONE]`."""
+    """Answers with a JSON object; with `stream`, with events: each `delta` of text, then that object, then `[DONE]`."""
 
     def __init__(self, answering: CompletionHandler, settings: Settings, resends: BodyCache, *, stream: bool) -> None:
         self._answering = answering
@@ -203,13 +204,13 @@ class ClassicChat:
 
 
 class ClassicDialect(ChatDialect):
-    """One message and its answer in the words of this API (an `ApiAdapter`)."""
+    """One message and its answer in the form of this API (an `ApiAdapter`)."""
 
     def __init__(self, settings: Settings, resends: BodyCache, *, stream: bool) -> None:
         super().__init__(settings, resends)
         self._stream = stream
         self._names = {"conversation": "conversation_id"}
-        """What errors of a chat name, by what they are called here."""
+        """Names of fields in this API, by the names that errors of a chat use."""
         self._answer = AnswerParts()
 
     def read(
@@ -223,7 +224,7 @@ class ClassicDialect(ChatDialect):
         return super().read(jsons.dumps(body), headers, caller, arrival)
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
-        """No later request begins with the same bytes."""
+        """Caches nothing: no later request begins with the same bytes."""
         return nullcontext()
 
     def own_name(self, path: str) -> str:
@@ -256,7 +257,7 @@ class _ClassicEvents:
 
 
 def _with_bill(part: Json) -> Json:
-    """An answer, or a chunk, with its bill as an object where that has been written already."""
+    """Returns an answer, or a chunk, with its bill as an object where the bill was serialized already."""
     bill = part.get("response_metadata")
     if not isinstance(bill, jsons.Fragment):
         return part

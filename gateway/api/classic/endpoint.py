@@ -1,5 +1,5 @@
 """The rest of `/api/v1/…`: conversations and their histories, clearing and deleting them, health, statistics, and the
-prompt profile that a message calls for (guarantee §11.10). Each asks the same parts as its sister below `/v1/`."""
+prompt profile that a message calls for (guarantee §11.10). Each uses the same parts as its counterpart below `/v1/`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ from gateway.storage.conversations import ConversationRecords
 from gateway.upstream.routing import ConfiguredRouter
 
 LATEST_BYTES = 2**16
-"""Of a conversation's latest messages, by which a prompt profile is told: no more than a turn counts."""
+"""Bytes of a conversation's latest messages that choose the prompt profile: no more than a turn counts."""
 
 
 class ClassicConversation(TypedDict):
@@ -94,7 +94,7 @@ ProfileInfo = shape(
 
 @dataclass(frozen=True, slots=True)
 class ClassicStorage:
-    """Where conversations and what they are about are: stored, and kept in the process."""
+    """Where conversations and the entities that they are about are stored, and cached in the process."""
 
     things: EntityStore
     records: ConversationRecords
@@ -133,7 +133,7 @@ class ClassicConversations:
         return {**as_listed(record), "turn_count": len(turns), "turns": listed}
 
     async def _clear(self, call: ApiCall) -> Json:
-        """Drops what this process keeps of it. What is stored stays, and is read again when it is next asked for."""
+        """Drops what this process caches of the conversation. What is stored stays, and is read again when needed."""
         record = await find(self._stored.records, call)
         self._stored.paths.drop(record.conversation_id)
         self._stored.resends.forget_tenant(call.tenant)  # they do not say whose conversation they are
@@ -170,7 +170,7 @@ class ClassicConversations:
 
 
 async def find(store: ConversationRecords, call: ApiCall, name: str | None = None) -> records.ConversationRecord:
-    """The conversation of the path, or of that name, by its id or by its client's own name.
+    """Finds the conversation of the path, or the one called `name`, by its id or by its client's own name.
     Raises ConversationNotFound: the tenant has none."""
     name = call.path["conversation_id"] if name is None else name
     if CONVERSATION_ID.match(name):
@@ -187,7 +187,7 @@ def as_listed(record: records.ConversationRecord) -> ClassicConversation:
 
 
 def turns_of(path: Sequence[ConversationMessage]) -> list[ClassicTurn]:
-    """The turns of a path, oldest first. Its answer is the last text said in it, its tools are those called."""
+    """Lists the turns of a path, the oldest first: a turn's answer is its last text, its tools are those called."""
     starts = set(tool_steps.turn_starts(message.role for message in path))
     turns: list[ClassicTurn] = []
     for index, message in enumerate(path):
@@ -227,8 +227,8 @@ class ClassicHealth:
 
 
 class PromptInfo:
-    """`GET /api/v1/debug/prompt-info`: the prompt profile that `message` calls for in `conversation_id`, what it takes
-    in tokens of `model`, and how full the conversation's window is. No model is asked."""
+    """`GET /api/v1/debug/prompt-info`: the prompt profile that `message` calls for in `conversation_id`, its size in
+    tokens of `model`, and how full the conversation's window is. No model is called."""
 
     def __init__(
         self,

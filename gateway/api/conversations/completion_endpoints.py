@@ -107,7 +107,7 @@ def _unknown() -> errors.CompletionNotFound:
 
 
 def as_store_message(name: str, body: Json) -> StoreMessage:
-    """OpenAI's object: a content of parts stands in `content_parts`, its text in `content`."""
+    """Returns OpenAI's object of a message: a content of parts is in `content_parts`, its text in `content`."""
     content, parts = body.get("content"), None
     if isinstance(content, list):
         content, parts = "\n".join(texts_of(content, "text")) or None, content
@@ -116,8 +116,8 @@ def as_store_message(name: str, body: Json) -> StoreMessage:
 
 
 def completion_query(query: Query) -> turn.CompletionQuery:
-    """OpenAI's parameters of a list, `conversation` and `agent`; others are ignored.
-    Raises InvalidRequest: a parameter breaks its rule; names it."""
+    """Parses the query of a list of completions: OpenAI's parameters, `conversation` and `agent`; others are ignored.
+    Raises InvalidRequest: a parameter breaks its rule; `param` names it."""
     check_named(query, "conversation", "model", "after", "agent")
     found = (query.get("conversation"), query.get("model"), metadata_of(query), limit_of(query), query.get("after"))
     return turn.CompletionQuery(*found, newest_first=newest_first(query, "asc"), agent=query.get("agent"))

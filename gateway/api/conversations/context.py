@@ -71,7 +71,7 @@ class ConversationContext:
 
 
 def as_context(found: records.WindowRecord) -> Json:
-    """A window with what it is of: request, model and time, summaries and memory."""
+    """Returns the window as JSON, with the request, model and time that it belongs to, summaries and memory."""
     latest = found.latest
     used = latest.metadata.get("context_utilization") if latest is not None else None
     segments = [
@@ -89,8 +89,8 @@ def as_context(found: records.WindowRecord) -> Json:
 
 
 def as_window(used: Mapping[str, Any], turns_excluded: int | None = None) -> Json:
-    """How full a window is, of what, and what left it. Zeros and nulls where nothing was counted.
-    `used`: `context_utilization` of a bill."""
+    """Returns as JSON how full a window is, of what, and what was left out of it. Zeros and nulls where nothing was
+    counted. `used`: `context_utilization` of a bill."""
     window, budget = used.get("context_window"), used.get("budget_tokens")
     tokens, breakdown = used.get("tokens_used") or 0, used.get("breakdown") or {}
 

@@ -39,9 +39,9 @@ MAX_ITEMS = 20
 
 
 def parse_items(value: Any, *, keeps: bool = False) -> tuple[ConversationMessage, ...]:
-    """The chat messages that `items` are, without ids.
-    `keeps`: their sender's files are kept here, so that pictures may be named by ids.
-    Raises InvalidRequest: an item breaks a rule; names `items[i]…`."""
+    """Parses `items` to chat messages with new ids. `keeps`: the sender's files are stored here, so that images may be
+    named by ids.
+    Raises InvalidRequest: an item breaks a rule; `param` names it, as in `items[i]…`."""
     if value is None:
         raise errors.missing("items")
     if not isinstance(value, list):
@@ -68,7 +68,7 @@ def parse_items(value: Any, *, keeps: bool = False) -> tuple[ConversationMessage
 
 
 def _check_pictures(message: ReadMessage) -> None:
-    """Raises InvalidRequest: one is named by an id."""
+    """Raises InvalidRequest: the message names an image by an id."""
     content, field = message.body.get("content"), "output" if message.body["role"] == "tool" else "content"
     for index, part in enumerate(parts_of(content)):
         if items.named_picture(part) is not None:
@@ -172,7 +172,7 @@ def as_conversation(record: records.ConversationRecord, warnings: Sequence[str] 
 
 
 def with_totals(record: records.ConversationRecord, totals: past_turns.ConversationTotals) -> ConversationObject:
-    """With what the conversation took so far, and each of its latest turns."""
+    """Returns a conversation with its tokens and cost so far, and those of each of its latest turns."""
     by = totals.by_agent.items() if not totals.by_agent.keys() <= {None} else ()
     agents = [{"agent": agent, "requests": each.requests, **as_spent(each)} for agent, each in by] or None
     own: Json = {"requests": totals.spent.requests, "agents": agents, **as_spent(totals.spent)}
@@ -182,7 +182,7 @@ def with_totals(record: records.ConversationRecord, totals: past_turns.Conversat
 
 
 def as_spent(spent: past_turns.RequestSpending) -> SpentFigures:
-    """Tokens and cost as a bill has them; no cost where a price is not known (guarantee §6)."""
+    """Returns tokens and cost in the form of a bill; no cost where a price is not known (guarantee §6)."""
     prompt, completion = spent.prompt_tokens, spent.completion_tokens
     return {
         "usage": bill.UsageMetadata(prompt, completion, prompt + completion),
@@ -197,8 +197,8 @@ def as_spent(spent: past_turns.RequestSpending) -> SpentFigures:
 
 
 def given_team_task(value: Any) -> tuple[str | None, list[str]]:
-    """What the agents of a conversation work on, as it is kept, and a warning where that is not all of it.
-    Raises InvalidRequest: it is no string."""
+    """Validates `team_task`, what the agents of a conversation work on; returns what is stored of it, and a warning
+    where that is not all. Raises InvalidRequest: it is no string."""
     if value is None:
         return None, []
     if not isinstance(value, str):
@@ -208,7 +208,7 @@ def given_team_task(value: Any) -> tuple[str | None, list[str]]:
 
 
 def record_query(query: Mapping[str, str]) -> records.RecordQuery:
-    """The parameters of a list of conversations. Raises InvalidRequest: a parameter breaks its rule; names it."""
+    """Parses the query of a list of conversations. Raises InvalidRequest: a parameter breaks its rule (`param`)."""
     check_named(query, "after", "session")
     after = query.get("after")
     if after is not None:
@@ -230,7 +230,7 @@ def record_query(query: Mapping[str, str]) -> records.RecordQuery:
 
 
 def _time(query: Mapping[str, str], name: str, *, plus: int = 0) -> datetime | None:
-    """A time as conversations show theirs. With `plus` 1, the first that is after it."""
+    """Returns a time of the query in seconds, as conversations show theirs. With `plus` 1, the first time after it."""
     second = unix_time_of(query, name)
     return None if second is None else datetime.fromtimestamp(second + plus, UTC)
 
@@ -303,7 +303,7 @@ class ConversationEndpoints:
         return listed([as_conversation(each) for each in page.found], has_more=page.has_more)
 
     async def page(self, call: ApiCall) -> report_lists.QueryPage[records.ConversationRecord]:
-        """The conversations that a list's parameters name."""
+        """Returns the page of conversations that the query parameters select."""
         query = record_query(call.query)
         if call.tenant == ANONYMOUS and query.session is None:  # all callers without a key are one tenant
             raise errors.invalid("session", "is required without an API key")

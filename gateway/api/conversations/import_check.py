@@ -169,8 +169,8 @@ EXPORT = TypeAdapter(ExportDocument)
 
 
 def parse_export(raw: bytes) -> records.ImportedConversation:
-    """The conversation that a document holds. Takes a while for a large one.
-    Raises InvalidRequest: it is no JSON, or a field breaks its rule; names the field, as in `messages[3].parent`."""
+    """Parses an exported conversation; slow for a large one. Raises InvalidRequest: it is not JSON, or a field breaks
+    its rule; `param` names the field, as in `messages[3].parent`."""
     try:
         value = jsons.checked(raw, jsons.loads(raw), most_deep=MAX_IMPORT_DEPTH)
     except jsons.JSONDecodeError as error:

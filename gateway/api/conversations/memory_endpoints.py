@@ -1,4 +1,4 @@
-"""Serves `/v1/conversations/{id}/memory…` and `/v1/memory…`: things, listed, searched, noted and deleted (guarantee
+"""Serves `/v1/conversations/{id}/memory…` and `/v1/memory…`: entities, listed, searched, noted and deleted (guarantee
 §11.17); and `/v1/conversations/{id}/attachments…`: the documents of a conversation, listed, read and deleted singly.
 """
 
@@ -79,7 +79,7 @@ class MemoryEndpoints:
         return listed([as_memory(each) for each in page.found], has_more=page.has_more)
 
     async def _found(self, call: ApiCall, place: str | None) -> ListObject[MemoryThingObject]:
-        """The best of what a search finds: a search has one page."""
+        """Returns the best matches of a search, which has one page."""
         check_named(call.query, "query")
         query, limit = call.query["query"], limit_of(call.query)
         if len(query) > MAX_QUERY_CHARS:
@@ -143,7 +143,7 @@ def _name(call: ApiCall) -> str:
 
 
 def _own(call: ApiCall, named: str | None) -> str | None:
-    """The user that a request names: whose token says who it is of names nobody else (guarantee §12.17)."""
+    """Returns the user that a request means: a user named by the caller's token, and nobody else (guarantee §12.17)."""
     return named and (call.received.caller.user or named)
 
 
@@ -179,7 +179,7 @@ class AttachmentObject(TypedDict):
 
 
 def as_attachment(record: records.AttachmentRecord) -> AttachmentObject:
-    """A document without its text."""
+    """Returns the object of an attached document, without its text."""
     document, index = record.document, record.index
     of_one: Json = dict.fromkeys(("content", "offset", "next_offset"))
     return shown(

@@ -1,4 +1,4 @@
-"""`POST /v1/conversations/{id}/replay`: runs turns anew on a branch, told as server-sent events (guarantee §11.18)."""
+"""`POST /v1/conversations/{id}/replay`: runs turns again on a branch, as server-sent events (guarantee §11.18)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -103,7 +103,7 @@ ReplayEventObject = either(
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class ReplayEndpoint:
-    """The endpoint: reads and validates, hands over to the replayer, and sends what it tells."""
+    """The endpoint: reads and validates a replay, hands it to the replayer, and sends the events that it reports."""
 
     replayer: turn_replays.TurnReplayer
     pipeline: Pipeline
@@ -132,15 +132,15 @@ class ReplayEndpoint:
         await until_disconnect(receive, self._run(asking, fields, stream))
 
     async def turn_of(self, tenant: str, conversation_id: str, request_id: str) -> int | None:
-        """The turn of the current branch that a request is of; None where it is of none."""
+        """Finds the number of the turn on the current branch that a request belongs to; None: it belongs to none."""
         turns = rebuilt_turns.turns_of(rebuilt_turns.in_turns(await self.past.path(tenant, conversation_id)))
         return next((each.number for each in turns if request_id in {one.request_id for one in each.requests}), None)
 
     async def price(self, caller: RequestCaller, conversation_id: str, fields: ReplayField) -> CostRange:
-        """`min` and `max` of what such a replay would cost, in USD; None: not known.
+        """Returns the `min` and `max` cost of such a replay in USD; None: not known.
 
         Raises:
-            GatewayError: it cannot be made.
+            GatewayError: the replay cannot be made.
         """
         estimate = await self._estimate(_ReplayCaller(caller, conversation_id, chat.stays), fields)
         found: CostRange = estimate["estimated_cost"]
@@ -154,13 +154,13 @@ class ReplayEndpoint:
         attempt: str,
         has_left: Callable[[], bool],
     ) -> list[str]:
-        """Runs a replay for whoever waits for its end, and pays for it; returns the ids of the requests that it made.
+        """Runs a replay to its end, at the caller's cost; returns the ids of the requests that it made.
 
         Args:
-            attempt: a name for it; the same one again goes on with the same replay.
+            attempt: the replay's name; given again, it continues the same replay.
 
         Raises:
-            GatewayError: it cannot be made, or failed.
+            GatewayError: the replay cannot be made, or failed.
         """
         asking = _ReplayCaller(caller, conversation_id, has_left)
         asking = replace(asking, name=await self._named(asking, attempt))
@@ -169,13 +169,13 @@ class ReplayEndpoint:
         return told.request_ids
 
     async def _named(self, asking: "_ReplayCaller", key: str) -> str:
-        """The name of the replay that an `Idempotency-Key` stands for: sent again, it goes on with that."""
+        """Returns the name of the replay of an `Idempotency-Key`: sent again, the key continues the same replay."""
         own = jsons.canonical([asking.caller.tenant, asking.conversation_id, key]).decode()
         return f"replay_{key_digest(await self.store.secret(), own).hex()[:48]}"
 
     async def _known(self, asking: "_ReplayCaller", fields: ReplayField) -> ReplayField:
-        """The same, with the replay that its `Idempotency-Key` began, if it has.
-        Raises IdempotencyKeyMismatch: that was asked for otherwise."""
+        """Returns the fields with the replay that the `Idempotency-Key` began, if it began one.
+        Raises IdempotencyKeyMismatch: that replay was asked for otherwise."""
         tenant, conversation_id, name = asking.caller.tenant, asking.conversation_id, asking.name
         known = await self.replays.find_begun(tenant, conversation_id, name) if name is not None else None
         if known is None:
@@ -206,7 +206,7 @@ class ReplayEndpoint:
     async def _begun(
         self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayTeller"
     ) -> turn_replays.ReplayWork:
-        """A new replay, as it is stored before anybody is asked."""
+        """Stores a new replay before any model is called."""
         replay, turns, _ = await self._planned(asking, fields)
         make = self._maker(asking, replay)
         self._check(asking, make, turns, replay)
@@ -217,7 +217,7 @@ class ReplayEndpoint:
     async def _resumed(
         self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayTeller"
     ) -> turn_replays.ReplayWork:
-        """A replay that goes on, taken by this request."""
+        """Takes a stored replay to continue it in this request."""
         tenant, name = asking.caller.tenant, str(fields.replay_id)
         known = await self.replays.find_unspoilt(tenant, asking.conversation_id, name)
         path = rebuilt_turns.in_turns(await self.past.path(tenant, asking.conversation_id, known.source_id))
@@ -233,7 +233,7 @@ class ReplayEndpoint:
     async def _planned(
         self, asking: "_ReplayCaller", fields: ReplayField
     ) -> tuple[past_turns.ReplayRun, list[turn_replays.TurnToReplay], past_turns.ConversationPath]:
-        """A new replay, its turns, and the branch that they are of."""
+        """Returns a new replay, its turns, and the branch that they are on."""
         path = rebuilt_turns.in_turns(await self.past.path(asking.caller.tenant, asking.conversation_id))
         past = turns_asked_for(fields, rebuilt_turns.turns_of(path))
         source = str(path.messages[-1].message.message_id)
@@ -265,14 +265,14 @@ class ReplayEndpoint:
         turns: Sequence[turn_replays.TurnToReplay],
         replay: past_turns.ReplayRun,
     ) -> None:
-        """Makes each request once, so that what is wrong with one is told before anything is paid for."""
+        """Builds each request, so that an error in one is reported before anything is paid for."""
         for each in turns:
             for ask in each.asks:
                 make(ask, ask.messages, BranchPoint(replay.replay_id, None, each.number))
                 self.pipeline.check_model(str(ask.model), asking.caller)
 
     async def _estimate(self, asking: "_ReplayCaller", fields: ReplayField) -> Json:
-        """What the turns would cost if the answers were as they were. Nothing is stored."""
+        """Estimates the cost of the turns, as if the answers were the same again. Nothing is stored."""
         tenant = asking.caller.tenant
         replay, turns, path = await self._planned(asking, fields)
         make = self._maker(asking, replay)
@@ -299,7 +299,7 @@ class ReplayEndpoint:
         }
 
     async def _end(self, asking: "_ReplayCaller", replay: past_turns.ReplayRun, *, done: bool, move_head: bool) -> Json:
-        """What the replay came to: the figures are those of its branch, earlier runs included."""
+        """Returns the result of the replay; its figures are those of the branch, earlier runs included."""
         tenant = asking.caller.tenant
         now = await self.replays.find(tenant, replay.conversation_id, replay.replay_id)
         path = rebuilt_turns.in_turns(await self.past.path(tenant, replay.conversation_id, now.at_id or NOTHING))
@@ -317,8 +317,8 @@ class ReplayEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class _ReplayCaller:
-    """Who asks, for which conversation, and whether they have left. `name`: that of the replay, where an
-    `Idempotency-Key` stands for one. `scope`: of the request; None: a page asks for them."""
+    """Who asks, for which conversation, and whether they have left. `name`: the name of the replay, where an
+    `Idempotency-Key` determines it. `scope`: that of the request; None: the web UI asks."""
 
     caller: RequestCaller
     conversation_id: str
@@ -328,7 +328,7 @@ class _ReplayCaller:
 
 
 class _ReplayTeller(Protocol):
-    """Who is told how a replay goes. `begun`: something was told, so that the replay has a name."""
+    """Receives the events of a replay. `begun`: an event was received, so that the replay has a name."""
 
     begun: bool
 
@@ -342,14 +342,14 @@ class _ReplayTeller(Protocol):
 
 
 class _ReplayNotes:
-    """What is told of a replay, for whoever waits for its end."""
+    """Collects the events of a replay for a caller that waits for its end."""
 
     def __init__(self) -> None:
         self.begun = False
         self.request_ids: list[str] = []
 
     def of(self, replay: past_turns.ReplayRun) -> None:
-        """It has its name from its caller."""
+        """Does nothing: the caller has named the replay."""
 
     async def emit(self, told: turn_replays.ReplayEvent) -> None:
         self.begun = True
@@ -357,14 +357,14 @@ class _ReplayNotes:
             self.request_ids += [entry.request_id for entry in told.requests]
 
     async def end(self, figures: Json) -> None:
-        """Its bills say the same."""
+        """Does nothing: the bills of the requests have the same figures."""
 
     async def fail(self, error: errors.GatewayError) -> None:
         raise error
 
 
 class _ReplayEvents:
-    """The events of a replay on their way. The status line waits for the first of them."""
+    """Sends the events of a replay. The status line waits for the first of them."""
 
     def __init__(self, scope: Scope, send: Send, conversation_id: str) -> None:
         self._scope = scope
@@ -374,7 +374,7 @@ class _ReplayEvents:
         self.begun = False
 
     def of(self, replay: past_turns.ReplayRun) -> None:
-        """The replay that they are of."""
+        """Sets the replay that the events belong to."""
         self._replay = replay
 
     async def emit(self, told: turn_replays.ReplayEvent) -> None:
@@ -390,7 +390,7 @@ class _ReplayEvents:
         await self._send({"type": "http.response.body", "body": STREAM_END})
 
     async def fail(self, error: errors.GatewayError) -> None:
-        """An error ends the stream, without `[DONE]` (guarantee §7)."""
+        """Ends the stream with an error, without `[DONE]` (guarantee §7)."""
         note_fault(self._scope["gateway"], error)
         await self._send({"type": "http.response.body", "body": event(error.body())})
 
@@ -437,7 +437,7 @@ def _spent(entry: turn.LedgerEntry) -> past_turns.RequestSpending:
 
 
 def _together(parts: Sequence[Json]) -> CostRange:
-    """The least and the most of all; None as soon as one is not known."""
+    """Sums the least and the most costs; None when one of them is not known."""
     costs = [each["estimated_cost"] for each in parts]
     return {"min": _sum([each["min"] for each in costs]), "max": _sum([each["max"] for each in costs])}
 

@@ -1,4 +1,4 @@
-"""What a replay is asked for, and the chat requests that it is made of (guarantee §11.18)."""
+"""The body of a replay, and the chat requests that it consists of (guarantee §11.18)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -70,7 +70,7 @@ BODY = TypeAdapter(ReplayField)
 
 
 def replay_field(body: Json) -> ReplayField:
-    """Raises InvalidRequest: a field breaks its rule; `param` names it."""
+    """Parses the body of a replay. Raises InvalidRequest: a field breaks its rule; `param` names it."""
     fields = read(BODY, body)
     if fields.replay_id is not None:
         for name in body.keys() - WHEN_RESUMED:
@@ -97,7 +97,7 @@ def asked_for(fields: ReplayField) -> past_turns.ReplayChanges:
 
 
 def turns_asked_for(fields: ReplayField, turns: Sequence[past_turns.PastTurn]) -> Sequence[past_turns.PastTurn]:
-    """The turns from `from_turn` to `to_turn`. Raises InvalidRequest: there are none; names the field."""
+    """Returns the turns from `from_turn` to `to_turn`. Raises InvalidRequest: there are none (`param`: the field)."""
     count = len(turns)
     if not count:
         raise errors.invalid("from_turn", "must be a turn, and this conversation has none")
@@ -112,8 +112,8 @@ def turns_asked_for(fields: ReplayField, turns: Sequence[past_turns.PastTurn]) -
 
 
 def check_turns(turns: Sequence[turn_replays.TurnToReplay], change: past_turns.ReplayChanges) -> None:
-    """Raises InvalidRequest: something is missing that the turns need; an agent is named that is not among them;
-    nothing is left that the first turn answers."""
+    """Raises InvalidRequest: the replay lacks something that the turns need; it names an agent that does not answer in
+    them; nothing is left that the first turn answers."""
     first = turns[0]
     if first.before is None and first.asks and not first.asks[0].messages:
         raise errors.invalid(
@@ -154,7 +154,7 @@ class RequestMaker:
     def __call__(
         self, ask: turn_replays.ReplayedRequest, messages: Sequence[Json], branch: BranchPoint, *, dry_run: bool = False
     ) -> ChatRequest:
-        """Raises InvalidRequest: a field of the replay breaks a rule of chats; names it as the replay has it."""
+        """Raises InvalidRequest: a field breaks a rule of chats; `param` names it as the body of the replay does."""
         asked = self._replay.asked
         parameters = {name: value for name, value in asked.parameters.items() if name != "tools" or value}
         context = {"planning": "never", **asked.context, "dry_run": True} if dry_run else asked.context
@@ -173,7 +173,7 @@ class RequestMaker:
 
 
 def _as_named(param: str | None, ask: turn_replays.ReplayedRequest, parameters: Mapping[str, Any]) -> str | None:
-    """A field of a chat request as the replay's body names it."""
+    """Returns the name that a field of a chat request has in the body of a replay."""
     head, _, rest = (param or "").partition(".")
     if head == "agent" and rest and ask.agent is not None:
         return f"agents.{ask.agent['id']}.{rest}"

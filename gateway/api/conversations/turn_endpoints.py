@@ -121,7 +121,7 @@ def _number(text: str, most: int) -> int:
 
 
 def as_turn(turn: past_turns.PastTurn, bills: Mapping[str, past_turns.PastBill]) -> TurnObject:
-    """A turn without its messages. `cost` is that of its requests on this branch."""
+    """Returns the object of a turn without its messages. `cost` is that of its requests on this branch."""
     first, last = turn.messages[0].message, turn.messages[-1].message
     known = [bills[request.request_id] for request in turn.answered if request.request_id in bills]
     return shown(
@@ -172,7 +172,7 @@ def as_request(
 
 
 def _why(used: Json) -> Json:
-    """How the context came to be: what was decided for each artifact, and what the planner said of it."""
+    """Explains the context: what was decided for each artifact, and the planner's reasons."""
     plan = used.get("plan") or {}
     said = {each.get("artifact_id"): each for each in plan.get("artifacts", ())}
     artifacts = [
