@@ -1,7 +1,7 @@
 """A conversation: matched, rebuilt from what is stored, and in the form in which it was last forwarded.
 
 Read first: `rebuild.py` (which conversation a request continues, and its history out of the store and the request) and
-`message_forms.py` (the forms in which its messages are sent upstream). Dropping messages is left to the window.
+`message_forms.py` (the forms in which its messages are sent upstream). Never drops a message to save tokens.
 """
 
 from typing import TYPE_CHECKING
