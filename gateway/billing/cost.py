@@ -184,8 +184,7 @@ def _cost_of_units(rates: TokenRates, units: Any) -> Decimal | None:
 
 
 def _reasoning_apart(usage: Mapping[str, Any], details: Any, sum_of_both: int) -> int:
-    """Returns the reasoning tokens that only the total counts, as xAI and Gemini report them; 0 if the completion has
-    them."""
+    """Returns the reasoning tokens beside the completion's, as xAI and Gemini report them: only the total has them."""
     reasoning = bill.figure(details, "reasoning_tokens")
     return reasoning if reasoning and bill.figure(usage, "total_tokens") == sum_of_both + reasoning else 0
 

@@ -41,8 +41,7 @@ FIELDS_ONLY_WHERE_THEY_SAY_SOMETHING = frozenset(
 
 
 def response_metadata(known: bill.ResponseMetadata, unlisted: OmittedRecords | None = None) -> dict[str, Any]:
-    """Renders a bill as JSON-ready values, without what is not known yet. By hand: `dataclasses.asdict` copies every
-    leaf.
+    """Renders a bill as JSON-ready values, without what is unknown yet. By hand: `dataclasses.asdict` copies each leaf.
     `unlisted`: records that the list can do without, as stored messages reproduce them (ADR 19)."""
     data: dict[str, Any] = {
         "request_id": known.request_id,
@@ -109,8 +108,7 @@ def in_answer(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def begun(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Shortens a bill for the first chunk of a stream: what is known by then, without the list that the last chunk
-    has."""
+    """Shortens a bill for the first chunk of a stream: what is known by then, without the list in the last chunk."""
     utilization = metadata.get("context_utilization")
     if not utilization:
         return metadata
@@ -223,8 +221,7 @@ def _metered_anew(metadata: dict[str, Any], billed: Decimal | None) -> dict[str,
 
 
 def amended_once(entry: turn.LedgerEntry, further: Sequence[bill.CallCost]) -> turn.LedgerEntry:
-    """Adds later calls of internal models to a stored bill, unless it ends with them: they may have been stored
-    before."""
+    """Adds later calls of internal models to a stored bill, unless it ends with them: nobody knows if it was stored."""
     known = entry.calls[max(0, len(entry.calls) - len(further)) :]
     return entry if list(map(_paid, known)) == list(map(_paid, further)) else amended(entry, further)
 

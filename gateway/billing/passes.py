@@ -208,8 +208,7 @@ MAX_CUT = 256
 
 
 def newly_cut(material: WindowInputs, fitted: PackedWindow) -> list[Artifact]:
-    """Returns the tool results that were in full in the window and of which a pass leaves at most a part, oldest
-    first."""
+    """Returns the tool results that were in the window in full and that a pass shortens or omits, oldest first."""
     shown, left = set(fitted.forwarded.indexes), material.left
     found = []
     for artifact in material.placed:

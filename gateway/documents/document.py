@@ -12,8 +12,7 @@ from gateway.core.types.places import TextPlaces
 
 
 class LeftOut(str):
-    """A note on a part of the document that was not read; the client gets it in `document_incomplete` (guarantee
-    §2)."""
+    """A note on a part of the document that was not read; the client has it in `document_incomplete` (guarantee §2)."""
 
     __slots__ = ()
 

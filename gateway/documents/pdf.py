@@ -241,8 +241,7 @@ PDF_CONTROL_CHAR = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def read(raw: bytes, options: ReadOptions) -> Reading:
-    """Reads the pages, or cuts some out. Raises UnreadableDocument: it is no PDF, or needs a password, or lacks
-    them."""
+    """Reads or cuts out pages. Raises UnreadableDocument: it is no PDF, or needs a password, or lacks such pages."""
     if options.cut:
         return Reading(base64.b64encode(cut_out(raw, options.cut)).decode("ascii"))
     if options.careful:

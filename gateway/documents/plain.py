@@ -212,8 +212,7 @@ def _oddness(text: str, encoding: str) -> float:
 
 
 def _is_latin(sample: bytes) -> bool:
-    """Returns whether letters beyond ASCII are far more often in words with ASCII letters than in words of their
-    own."""
+    """Returns whether letters beyond ASCII are in words with ASCII letters far more often than in their own."""
     words = [word for word in LETTERS_RUN.findall(sample) if not word.isascii()]
     own = sum(1 for word in words if len(word) > 1 and HIGH_RUN.fullmatch(word))
     mixed = sum(1 for word in words if not HIGH_RUN.fullmatch(word))

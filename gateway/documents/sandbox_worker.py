@@ -100,8 +100,7 @@ def main() -> int:
 
 
 def _read(order: dict[str, Any], source: BinaryIO) -> dict[str, Any]:
-    """Reads the ordered document. Raises UnreadableDocument, MemoryError: see `read`; also for a text that is too
-    long."""
+    """Reads the document. Raises UnreadableDocument, MemoryError: see `read`; also for a text that is too long."""
     with source:
         raw = source.read()
     reading = read(DocumentFile(raw, order["kind"], order["name"]), ReadOptions(**order["options"]))

@@ -169,8 +169,7 @@ def _without_seals(request: Json) -> Json:
 
 
 def _without_thoughts(request: Json) -> Json:
-    """Returns the request without sealed thoughts, and without the ids by which the upstream knows what belongs to
-    them."""
+    """Returns the request without sealed thoughts and the ids by which the upstream links them to their items."""
     items = [item for item in request["input"] if item.get("type") != "reasoning"]
     if len(items) == len(request["input"]):
         return request

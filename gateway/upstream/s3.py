@@ -33,8 +33,7 @@ class S3Contents:
         self._client = client
 
     async def put(self, name: str, pieces: AsyncIterator[bytes]) -> None:
-        """Stores the pieces (`core.ports.ContentStore`): in one request if they fit one part, else as a multipart
-        upload."""
+        """Stores the pieces (`core.ports.ContentStore`): in one request if they fit, else as a multipart upload."""
         buffer, upload, tags = bytearray(), "", list[str]()
         try:
             async for piece in pieces:

@@ -66,8 +66,7 @@ def most_cost(prices: Mapping[str, Decimal], prompt: int, output: int, service_t
 
 
 def _remembered(prices: Mapping[str, Decimal]) -> Dearest | None:
-    """Caches and returns the dearest prices of a token in a prompt and in an answer, in picodollars; None where they
-    depend on more than that."""
+    """Caches the dearest prices of a prompt's and an answer's token, in picodollars; None where they depend on more."""
     dearest = None
     if not any(TIERS in name for name in prices):
         one = estimated_cost(prices, MANY_TOKENS, 0)["max"], estimated_cost(prices, 0, MANY_TOKENS)["max"]

@@ -526,8 +526,7 @@ class AdmittedRequest:
         return found
 
     async def reserve(self, cost: int | None, tokens: int) -> None:
-        """Reserves a model call's cost and tokens before it is made (`HeldAdmission`); of a further call, only the
-        excess."""
+        """Reserves the cost and tokens of a model call before it (`HeldAdmission`); of a further one, the excess."""
         if cost is None and (self.hard or self.soft):
             self.warn("budget_not_counted")
         held, self._before = dict(self._holds), dict(self._counted)

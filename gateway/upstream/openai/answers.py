@@ -498,8 +498,7 @@ class _PiecePatience:
             self._begun, self._event_due, self._whole_due, self.seconds = True, None, None, self._idle
 
     def no_event_came(self, parser: EventParser) -> None:
-        """Updates the deadline after a piece without a complete event. Raises UpstreamTimeout: none came for too
-        long."""
+        """Updates the deadline after a piece without a whole event. Raises UpstreamTimeout: none came for too long."""
         now = self._clock()
         if self._event_due is None:
             self._event_due = now + self._longest

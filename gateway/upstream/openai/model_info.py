@@ -49,7 +49,7 @@ NUM_CTX = re.compile(r"^num_ctx\s+(\d{1,9})\s*$", re.MULTILINE)
 
 
 class WindowKeeper(Protocol):
-    """Windows that upstreams reported, stored over restarts (guarantee §4 I1). A port as `tokens` is beside
+    """Windows that upstreams reported, stored over restarts (guarantee §4 I1). A port: `tokens` is beside
     `upstream`."""
 
     def window(self, model: str, served_at: str) -> tuple[int | None, datetime | None]:
@@ -190,7 +190,7 @@ class _DiscoveryTable:
     owners: frozenset[str]
 
     def find(self, name: str) -> ModelDescription:
-        """Returns a model's description. Ollama takes a name without `:latest`; llama.cpp serves its one model by
+        """Returns a model's description. Ollama takes names without `:latest`; llama.cpp serves its one model by
         any."""
         if self.owners == {LLAMA_CPP} and len(self.models) == 1:
             return next(iter(self.models.values()))

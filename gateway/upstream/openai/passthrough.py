@@ -96,8 +96,7 @@ class RawAnswer:
         self.headers: Headers = without_insane_waits(connection.headers)
 
     async def check(self, method: str) -> None:
-        """Reads an error answer and checks that it may be relayed. Raises UpstreamError: what the client gets
-        instead."""
+        """Checks that an error answer may be relayed. Raises UpstreamError: what the client gets instead."""
         raw, size = [], 0
         async for piece in self.pieces():
             raw.append(piece)
@@ -292,8 +291,7 @@ class SampledMembers:
         """All members, if the body is short enough to be held whole."""
 
     def get(self, name: str) -> Any:
-        """Returns a string, a number or an object; None where the member is missing, or in the middle of a long
-        body."""
+        """Returns a string, a number or an object; None where the member is missing, or amid a long body."""
         if self.all is not None:
             return self.all.get(name)
         found = from_end(self._glimpse.tail.rstrip(), name, (1,))
@@ -301,8 +299,7 @@ class SampledMembers:
 
 
 def from_end(text: bytes, name: str, depths: tuple[int, ...]) -> Any:
-    """Returns the last member of that name at one of these depths of a JSON object, given its end; None if there is
-    none.
+    """Returns the last member of that name at one of these depths of a JSON object, given its end; None without one.
 
     A quoted name that no backslash precedes and a colon follows is a key, wherever the text begins: in a string its
     quotes would be escaped.

@@ -452,8 +452,7 @@ class ConfiguredRouter:
 
     def asks_anthropic(self, caller: RequestCaller) -> bool:
         """Returns whether requests for Anthropic's models go to Anthropic, with the client's own key. Beside an
-        operator's key for the default upstream only a key that is surely Anthropic's counts: clients have to send some
-        key."""
+        operator's key for the default upstream it must surely be Anthropic's: clients have to send some key."""
         key = caller.anthropic_key
         return key is not None and (key.startswith(chat.ANTHROPICS_KEY) or self._settings.upstream.api_key is None)
 
@@ -554,8 +553,7 @@ class ConfiguredRouter:
         return replace(self._catalogue.facts(model, entry), served_at=served_at)
 
     def _base(self, entry: ModelEntry, provider: str) -> str:
-        """Returns an entry's base URL: its own, its provider's, or the default upstream's; empty where litellm knows
-        it.
+        """Returns an entry's base URL: its own, its provider's, or the default upstream's; empty if litellm knows it.
         Raises ModelNotFound: the entry cannot be served."""
         problem = unsupported(entry)
         if problem:
@@ -617,8 +615,7 @@ class ProtocolUpstream:
         return self._of(deployment).stream(deployment, request)
 
     def _of(self, deployment: ModelDeployment) -> ports.Upstream:
-        """Returns the adapter of a protocol. Raises UpstreamRefused: there is none, as if the upstream did not speak
-        it."""
+        """Returns a protocol's adapter. Raises UpstreamRefused: there is none, as if the upstream did not speak it."""
         found = self._by_protocol.get(deployment.protocol)
         if found is None:
             raise errors.UpstreamRefused(404, {"error": {"message": "This API is not served upstream."}}, {})
