@@ -354,7 +354,7 @@ class BilledModel:
                 raise agents.OverBudget(f"{ask.purpose}_over_time_ceiling") from None
             raise agents.InternalModelFailed(f"{ask.purpose}_timeout") from None
         except errors.UpstreamError as error:
-            charged = error.may_be_charged
+            charged, body = error.may_be_charged, {"usage": error.usage}
             raise agents.InternalModelFailed(f"{ask.purpose}_{_reason(self.deployment, error)}") from error
         except errors.GatewayError as error:
             charged = False

@@ -715,7 +715,7 @@ class RequestAttempts:
         before, cost = run.prepared.target, None
         async for target in targets:
             if error is not None and error.may_be_charged and cost is None:
-                cost = await self._settlement.usage.of_failure(run)
+                cost = await self._settlement.usage.of_failure(run, error)
             if target is not before:
                 try:
                     run.turn_to(await self._preparer.another(run, target))

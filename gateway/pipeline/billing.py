@@ -428,9 +428,10 @@ class UsageCount:
         prices = prepared.facts.prices
         return usage, cost.price_call("primary", prepared.wire.deployment.route, known, prices, estimated=estimated)
 
-    async def of_failure(self, run: RequestRun) -> bill.CallCost:
+    async def of_failure(self, run: RequestRun, error: errors.GatewayError) -> bill.CallCost:
         """Prices a call that failed and may have been charged, when another call follows."""
-        return replace((await self.priced(run, run.said))[1], purpose=bill.FAILED_TRY)
+        said = replace(run.said, usage=error.usage or run.said.usage)
+        return replace((await self.priced(run, said))[1], purpose=bill.FAILED_TRY)
 
     async def _usage(self, run: RequestRun, outcome: UpstreamOutcome) -> tuple[Json, bool]:
         """Returns the usage, and whether it was counted here because upstream did not report it."""

@@ -43,6 +43,7 @@ from gateway.upstream.openai.mending import (
     relayed_headers,
     says_something,
     thinks_in_parts,
+    usage_in,
     whole_mended,
     with_thoughts_as_parts,
 )
@@ -341,7 +342,9 @@ class HttpChunkStream:
         if self.done:
             if any(chunk.get("choices") for chunk in self._first):
                 return
-            raise errors.UpstreamInvalidResponse("The upstream ended its stream without any choices.")
+            fault = errors.UpstreamInvalidResponse("The upstream ended its stream without any choices.")
+            fault.usage = next(filter(None, map(usage_in, reversed(self._first))), None)
+            raise fault
         raise errors.UpstreamInterrupted(CLOSED)
 
     async def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:

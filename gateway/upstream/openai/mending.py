@@ -429,6 +429,18 @@ def _wants_one(body: Mapping[str, Any]) -> bool:
     return body.get("n") in (None, 1)
 
 
+def _choices_of(answer: Any) -> Any:
+    if not isinstance(answer, dict) or not answer.get("choices"):
+        raise errors.UpstreamInvalidResponse("The upstream's answer holds no choices.")
+    return answer["choices"]
+
+
+def usage_in(answer: Any) -> Json | None:
+    """What an answer, or a chunk of one, says that it used; None where it says nothing."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    return bill.sound(usage) if isinstance(usage, dict) else None
+
+
 def whole_mended(
     answer: Any,
     body: Mapping[str, Any],
@@ -444,12 +456,13 @@ def whole_mended(
     if told is not None:
         fault = fault_of(told, deployment, headers)
         if answer.get("choices"):
-            usage = answer.get("usage")
-            fault.may_be_charged, fault.usage = True, bill.sound(usage) if isinstance(usage, dict) else None
+            fault.may_be_charged, fault.usage = True, usage_in(answer)
         raise fault
-    if not isinstance(answer, dict) or not answer.get("choices"):
-        raise errors.UpstreamInvalidResponse("The upstream's answer holds no choices.")
-    check_choices(answer["choices"], "message")
+    try:
+        check_choices(_choices_of(answer), "message")
+    except errors.UpstreamInvalidResponse as fault:
+        fault.usage = usage_in(answer)  # a filter leaves nothing of an answer that is charged
+        raise
     found: Json = answer
     if raw is None or (ESCAPE in raw and ESCAPED_HALF.search(raw)):
         found = dict(jsons.with_whole_characters(answer))

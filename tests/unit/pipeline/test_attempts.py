@@ -85,7 +85,7 @@ class Bills:
     async def begin(self, run: RequestRun, prepared: PreparedRequest) -> None:
         """There is no storage that is to know."""
 
-    async def of_failure(self, run: RequestRun) -> CallCost:
+    async def of_failure(self, run: RequestRun, error: GatewayError) -> CallCost:
         return CallCost("failed_try", run.prepared.wire.deployment.route, {}, None, None, estimated=True)
 
 

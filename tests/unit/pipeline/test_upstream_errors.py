@@ -201,6 +201,26 @@ def test_s7_answers_that_are_none(
 
 
 @BOTH
+@pytest.mark.parametrize(
+    "choices", [[], None, [{"index": 0, "finish_reason": "stop"}]], ids=["no choices", "null", "no message"]
+)
+def test_s6_what_an_answer_without_choices_used_is_on_the_bill(
+    one_gateway: GatewayProcess, upstream: MockUpstream, choices: Any, streamed: bool
+) -> None:
+    """A filter, or thoughts that took all the room: the provider charges what it reports, not what is counted here."""
+    usage = {"prompt_tokens": 50, "completion_tokens": 700, "total_tokens": 750}
+    answer = {"id": "x", "model": "m", "choices": choices, "usage": usage}
+    if streamed:
+        upstream.reply(raw_sse=b"data: %s\n\ndata: [DONE]\n\n" % json.dumps({**answer, "choices": []}).encode())
+    else:
+        upstream.reply(json={**answer, "object": "chat.completion"})
+    failed = ask(one_gateway, streamed)
+    assert (failed.status_code, failed.json()["error"]["code"]) == (502, "upstream_invalid_response")
+    billed = stored(one_gateway, failed.headers["x-request-id"])["response_metadata"]
+    assert (billed["usage"], billed["cost"]["estimated"]) == (usage, False)
+
+
+@BOTH
 def test_s7_a_connection_that_breaks_before_any_byte_is_tried_once_more(
     one_gateway: GatewayProcess, upstream: MockUpstream, streamed: bool
 ) -> None:

@@ -23,7 +23,13 @@ from gateway.context.internal_calls import (
 )
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core.config.settings import ContextSettings
-from gateway.core.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamUnreachable
+from gateway.core.errors import (
+    GatewayError,
+    UpstreamInterrupted,
+    UpstreamInvalidResponse,
+    UpstreamRefused,
+    UpstreamUnreachable,
+)
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.types.agents import InternalModelFailed, InternalRequest, OverBudget
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, ModelFacts, RequestCaller, StreamOpener
@@ -177,6 +183,16 @@ async def test_s5_a_call_that_is_late_or_cut_off_costs_its_prompt(reply: Reply |
     assert call.estimated
     assert 5 < call.usage["prompt_tokens"] < 20
     assert (price_internal(call).total or 0) > 0
+
+
+async def test_s6_what_a_call_without_an_answer_reports_is_on_the_bill() -> None:
+    fault = UpstreamInvalidResponse("no choices")
+    fault.usage = {"prompt_tokens": 50, "completion_tokens": 700, "total_tokens": 750}
+    _, _, model = set_up(lambda _: fault)
+    with pytest.raises(InternalModelFailed, match="planner_failed"):
+        await model.ask(PLAN)
+    (call,) = model.open_bill.scope.calls
+    assert (call.usage, call.estimated) == (fault.usage, False)
 
 
 async def test_s6_what_reports_no_usage_is_counted() -> None:
