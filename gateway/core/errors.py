@@ -556,11 +556,12 @@ class UpstreamRefused(UpstreamError):
 
     def body(self) -> dict[str, Any]:
         """Returns the upstream's body unchanged if OpenAI-shaped, else wraps the original as `error.upstream`."""
-        if isinstance(self.original, dict) and isinstance(self.original.get("error"), dict):
-            return self.original
-        code = f"upstream_{self.status}"
-        error = {"message": self.message, "type": self.type, "param": None, "code": code}
-        return {"error": {**error, "upstream": self.original}}
+        if isinstance(self.original, dict):
+            error = self.original.get("error")
+            if isinstance(error, dict) and isinstance(error.get("message"), str):
+                return self.original
+        told = {"message": self.message, "type": self.type, "param": None, "code": f"upstream_{self.status}"}
+        return {"error": {**told, "upstream": self.original}}
 
 
 class UpstreamOverflow(UpstreamRefused):

@@ -162,7 +162,13 @@ def test_an_overflow_in_a_good_answer_is_one() -> None:
     assert isinstance(refused(200, original), UpstreamOverflow)
 
 
-@pytest.mark.parametrize("original", ["<html>down</html>", {"detail": "no"}, ["x"], {"error": "text"}])
+@pytest.mark.parametrize(
+    "original",
+    [
+        *("<html>down</html>", {"detail": "no"}, ["x"], {"error": "text"}, {"error": {"errors": ["no"]}}),
+        *({"error": {"message": {"a": 1}, "type": "x"}}, {"error": {"message": None, "code": "c"}}),
+    ],
+)
 def test_a_body_that_is_not_openai_shaped_is_wrapped_with_the_original(original: Any) -> None:
     body = refused(503, original).body()["error"]
     assert set(body) == {"message", "type", "param", "code", "upstream"}
