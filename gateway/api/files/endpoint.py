@@ -1,4 +1,4 @@
-"""`/v1/files` as OpenAI serves it, where files are kept here, else the relay's as it ever was (guarantee §14.5)."""
+"""`/v1/files` as OpenAI serves it, where files are stored here; else relayed as before (guarantee §14.5)."""
 
 import mimetypes
 import re
@@ -28,13 +28,13 @@ ANCHOR, SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 FIELDS = ("purpose", ANCHOR, SECONDS)
 MAX_FIELD, MAX_PARTS, MAX_NAME, MAX_TYPE = 1024, 16, 1024, 255
 AROUND = 2**16
-"""Bytes that a form may have beside the file."""
+"""Bytes that a form may have in addition to the file."""
 MIN_SECONDS, MAX_SECONDS = 3600, 2_592_000
-"""What `expires_after[seconds]` may be, as with OpenAI."""
+"""The range of `expires_after[seconds]`, as with OpenAI."""
 
 
 class UploadForm:
-    """One form. `pieces` is read once, to its end; then `said` tells what else it holds.
+    """An upload form. `pieces` is read once, to its end; then `said` returns the form's other fields.
     Raises InvalidRequest: it is no form with a boundary; RequestTooLarge: by its declared length."""
 
     def __init__(self, scope: Scope, receive: Receive, max_bytes: int, own: tuple[str, ...] = ()) -> None:
@@ -56,7 +56,7 @@ class UploadForm:
         self._file: Any = None
 
     def field(self, name: str) -> str | None:
-        """A field that came by now."""
+        """Returns a field that has arrived by now; None for any other."""
         return self._fields.get(name)
 
     @property
@@ -65,9 +65,9 @@ class UploadForm:
         return self._file is not None and bool(self._file.filename)
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """The file's.
+        """Yields the content of the file in pieces.
         Raises InvalidRequest: the form is malformed, or has a field twice; RequestTooLarge: the form is too long;
-        ClientDisconnected: the client left before its end."""
+        ClientDisconnected: the client left before the form's end."""
         current: Any = None
         value = bytearray()
         async for event in self._events():
@@ -85,7 +85,7 @@ class UploadForm:
                     raise errors.invalid(_shown(current), f"must have {MAX_FIELD} bytes at most")
 
     def said(self) -> UploadFields:
-        """Raises InvalidRequest: something is missing, or is not what it may be."""
+        """Returns the name and the fields of the file. Raises InvalidRequest: a field is missing or breaks its rule."""
         if self._file is None:
             raise errors.missing("file")
         purpose = self._fields.get("purpose")
@@ -167,8 +167,8 @@ class NotSatisfiable(Exception):
 
 
 def range_of(asked: str | None, size: int) -> tuple[int, int] | None:
-    """First and last byte; None where the whole is to be sent: nothing, several ranges, or something else is asked for.
-    Raises NotSatisfiable: there is no such byte."""
+    """Returns the first and last byte to send; None to send the whole: the header `asked` names no range, several, or
+    is unreadable. Raises NotSatisfiable: there is no such byte."""
     found = RANGE.match((asked or "").strip())
     if found is None or not (found[1] or found[2]):
         return None
@@ -182,7 +182,7 @@ def range_of(asked: str | None, size: int) -> tuple[int, int] | None:
 
 MAX_PAGE = 10_000
 NO_SUCH_PATH = (404, 405, 501)
-"""Statuses by which an upstream says that it has no files."""
+"""Statuses with which an upstream reports that it has no files API."""
 
 
 FileUpload = shape(
@@ -221,7 +221,7 @@ Answer = Callable[[RequestCaller, Scope, Receive, Send], Awaitable[None]]
 
 @dataclass(eq=False, slots=True)
 class FileEndpoint:
-    """A path, which is the relay's for those whose files are the upstream's."""
+    """A path that is relayed for callers whose files the upstream stores."""
 
     auth: KeyAuthenticator
     relay: App
@@ -283,7 +283,7 @@ class FileEndpoints:
         await send_json(send, 200, as_file(await self._files.find(caller.tenant, file_id)), {})
 
     async def _content(self, caller: RequestCaller, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passed on while it is read, all of it or one range. It is nothing that a browser would show or run."""
+        """Sends all of the content or one range as it is read, as an attachment that no browser shows or runs."""
         file_id, is_head = scope["path_params"]["file_id"], scope["method"] == "HEAD"
         asked = None if is_head or header(scope, b"if-range") is not None else header(scope, b"range")
         part = await self._part(caller.tenant, file_id, asked) if asked is not None else None
@@ -318,7 +318,7 @@ class FileEndpoints:
         await send({"type": "http.response.body", "body": b""})
 
     async def _part(self, tenant: str, file_id: str, asked: str) -> tuple[int, int] | None:
-        """First and last byte; None: the whole. Raises RangeNotSatisfiable: it has none of these bytes."""
+        """Returns the first and last byte; None: the whole. Raises RangeNotSatisfiable: no byte is in the range."""
         size = (await self._files.find(tenant, file_id)).size
         try:
             return range_of(asked, size)

@@ -24,12 +24,12 @@ NO_STORE = {"cache-control": "no-store"}
 LISTED_BY = ("limit", "after", "tenant", "owner", "include_revoked")
 KEY_QUERY_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 RecordOf = Callable[[RequestCaller, Scope], stored_keys.Record | None]
-"""Who is told of what this caller changes, in the transaction of the change."""
+"""Returns who is notified of this caller's changes, in the transaction of the change."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRequest:
-    """An administrator's request, by the API or the page. `record`: who is told of a change, in its transaction."""
+    """An administrator's request, by the API or the web UI. `record`: is notified of a change, in its transaction."""
 
     caller: RequestCaller
     record: stored_keys.Record | None
@@ -37,9 +37,9 @@ class KeyRequest:
     query: Query = field(default_factory=dict)
     key_id: str = ""
     seen: datetime | None = None
-    """`updated_at` of the key that a change was made for; None: of whichever is there."""
+    """`updated_at` of the key that the change is based on; None: the change applies to any version."""
     is_brief: bool = False
-    """Of a list: without what costs much to add up, as the page does not show it."""
+    """For a list: without figures that are expensive to sum, since the web UI does not show them."""
 
 
 Answer = Callable[[KeyRequest], Awaitable[Mapping[str, Any]]]
@@ -65,7 +65,7 @@ class KeyEndpoint:
 
 
 class KeyEndpoints:
-    """What the endpoints answer. After a change this process asks the storage anew at once, others within seconds."""
+    """What the endpoints answer. After a change this process reads the storage again at once, others within seconds."""
 
     def __init__(self, keys: RuntimeKeys, auth: KeyAuthenticator) -> None:
         self._keys = keys
@@ -73,14 +73,14 @@ class KeyEndpoints:
         self._auth = auth
 
     async def create(self, asked: KeyRequest) -> NewKeyObject:
-        """`POST /v1/gateway/keys`"""
+        """Creates a key (`POST /v1/gateway/keys`)."""
         fields = new_fields(asked.body, asked.caller.tenant)
         made, key = await self._store.create(fields, asked.caller.key_id, asked.record, asked.key_id)
         self._keys.changed()
         return {**await self._told(made.policy, made), "key": key}
 
     async def list(self, asked: KeyRequest) -> ListObject[KeyObject]:
-        """`GET /v1/gateway/keys`: made at runtime, the latest in front; behind them those of the configuration."""
+        """Lists keys made at runtime, the latest first, then those of the configuration (`GET /v1/gateway/keys`)."""
         query = _query(asked.query)
         configured = [
             policy
@@ -103,14 +103,14 @@ class KeyEndpoints:
         return await self._listed(asked, found, has_more=len(configured) > room)
 
     async def read(self, asked: KeyRequest) -> KeyObject:
-        """`GET /v1/gateway/keys/{key_id}`"""
+        """Returns a key (`GET /v1/gateway/keys/{key_id}`)."""
         configured = (await self._auth.configured()).get(asked.key_id)
         if configured is not None:
             return await self._told(configured, None)
         return await self._shown(await self._store.get(asked.key_id))
 
     async def update(self, asked: KeyRequest) -> KeyObject:
-        """`POST /v1/gateway/keys/{key_id}`"""
+        """Changes fields of a key (`POST /v1/gateway/keys/{key_id}`)."""
         await self._check_made_here(asked.key_id)
         change = partial(changed_fields, body=asked.body)
         found = await self._store.update(asked.key_id, change, asked.record, asked.seen)
@@ -120,7 +120,7 @@ class KeyEndpoints:
         return await self._shown(found)
 
     async def rotate(self, asked: KeyRequest) -> NewKeyObject:
-        """`POST /v1/gateway/keys/{key_id}/rotate`"""
+        """Replaces the secret of a key (`POST /v1/gateway/keys/{key_id}/rotate`)."""
         grace = grace_of(asked.body)
         await self._check_made_here(asked.key_id)
         done = await self._store.rotate(asked.key_id, grace, asked.record, asked.seen)
@@ -131,14 +131,14 @@ class KeyEndpoints:
         return {**shown, "key": done[1]}
 
     async def revoke(self, asked: KeyRequest) -> KeyObject:
-        """`DELETE /v1/gateway/keys/{key_id}`: again is the same."""
+        """Revokes a key (`DELETE /v1/gateway/keys/{key_id}`); idempotent."""
         await self._check_made_here(asked.key_id)
         found = await self._store.revoke(asked.key_id, asked.record)
         self._keys.changed()
         return await self._shown(found)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET /v1/gateway/keys/self`"""
+        """Answers `GET /v1/gateway/keys/self`."""
         caller = await self._auth.caller(scope)
         scope["gateway"]["tenant"] = caller.tenant
         if caller.key is None:
@@ -152,7 +152,7 @@ class KeyEndpoints:
         await send_json(send, 200, own, NO_STORE)
 
     async def _check_made_here(self, key_id: str) -> None:
-        """Raises KeyNotChangeable: the configuration says what this key may do."""
+        """Raises KeyNotChangeable: the configuration defines this key."""
         if key_id in await self._auth.configured():
             text = f"The key {key_id} stands in auth.keys of the configuration, and is changed there alone."
             raise errors.KeyNotChangeable(text, param="key_id")
@@ -189,7 +189,7 @@ def _query(query: Query) -> stored_keys.KeyQuery:
 
 
 def key_routes(answers: KeyEndpoints, auth: KeyAuthenticator, record_of: RecordOf | None = None) -> list[Route]:
-    """All paths. `record_of`: who is told of changes."""
+    """Lists the routes of the API of keys. `record_of`: returns who is notified of a caller's changes."""
 
     def endpoint(**methods: Answer) -> KeyEndpoint:
         return KeyEndpoint(auth, record_of, methods)

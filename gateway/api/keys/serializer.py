@@ -1,4 +1,4 @@
-"""A key as its API shows it, and what may be said of one (guarantee §12.1)."""
+"""The object of a key in the API, and the fields that a request may give one (guarantee §12.1)."""
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
@@ -76,8 +76,8 @@ class NewKeyObject(KeyObject):
 async def as_keys(
     store: stored_keys.KeyStore, known: Sequence[KnownKey], now: datetime, *, is_brief: bool = False
 ) -> list[KeyObject]:
-    """Keys without what their holders send, each with its state and its use.
-    `is_brief`: what was spent in all, for which all of a key's days are read, is told where it has a budget for that.
+    """Returns the objects of keys without their secrets, each with its state and its use. `is_brief`: includes the
+    total spending, which takes all days of a key to add up, only where a budget limits it.
     Raises StorageUnavailable: the storage cannot be reached."""
     starts: dict[str, date] = {period: keys.period_of(period, now)[0] for period in PERIODS if period != TOTAL}
     ids: dict[bool, list[str]] = {True: [], False: []}
@@ -111,16 +111,16 @@ def _as_key(policy: KeyPolicy, stored: StoredKey | None, use: stored_keys.KeyUse
 
 
 def new_fields(body: dict[str, Any], tenant: str) -> setting_sections.KeyFields:
-    """What a new key is to be; null says nothing.
-    `tenant`: whose it is where the body does not say.
-    Raises InvalidRequest: names the field that breaks a rule, or that no key has."""
+    """Validates the fields of a new key; null is the same as no field. `tenant`: the key's tenant where the body names
+    none.
+    Raises InvalidRequest: a field breaks a rule, or no key has it; `param` names it."""
     given = {name: value for name, value in body.items() if value is not None}
     return read(FIELDS, {"tenant": tenant, **given})
 
 
 def changed_fields(before: setting_sections.KeyFields, body: dict[str, Any]) -> setting_sections.KeyFields:
-    """What a key is with these fields in place of what it had; null takes a field back to its default.
-    Raises InvalidRequest: as of `new_fields`."""
+    """Returns the fields of a key after the change `body`; null resets a field to its default.
+    Raises InvalidRequest: as `new_fields` does, and where `tenant` is null."""
     if "tenant" in body and body["tenant"] is None:
         raise errors.InvalidRequest("tenant is required.", param="tenant", code=errors.REQUIRED)
     kept = {name: getattr(before, name) for name in before.model_fields_set - body.keys()}
@@ -130,8 +130,8 @@ def changed_fields(before: setting_sections.KeyFields, body: dict[str, Any]) -> 
 
 
 def grace_of(body: dict[str, Any]) -> timedelta:
-    """`grace_seconds`: for how long the key before counts.
-    Raises InvalidRequest: it is no number of seconds up to a week, or stands beside something else."""
+    """Parses `grace_seconds`: for how long the previous secret stays valid.
+    Raises InvalidRequest: it is no number of seconds up to a week, or the body has another field."""
     for name in body:
         if name != "grace_seconds":
             raise errors.invalid(name, "is not known; known are grace_seconds")

@@ -1,4 +1,4 @@
-"""What the tools of the MCP server take and give: names, descriptions, arguments, and the schemas of both."""
+"""The tools of the MCP server: names, descriptions, arguments, and the schemas of arguments and results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

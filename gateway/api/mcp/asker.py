@@ -1,4 +1,4 @@
-"""Who asks a tool of the MCP server."""
+"""The caller of a tool of the MCP server."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ ASKER = "gateway.mcp.asker"
 
 @dataclass(frozen=True, slots=True)
 class McpCaller:
-    """Whose request it is. `local`: it comes from this machine; `user`: who it is of, where its token says so."""
+    """The caller of a request. `local`: it comes from this machine; `user`: the user that its token names, if any."""
 
     tenant: str
     local: bool

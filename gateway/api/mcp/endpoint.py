@@ -57,7 +57,7 @@ class McpEndpoint:
         self._making = asyncio.Lock()
 
     def routes(self) -> list[Route]:
-        """Its path, unless `server.mcp` is off."""
+        """Lists the route of the endpoint; empty where `server.mcp` is off."""
         return [Route(PATH, self, methods=["POST"])] if self._settings.server.mcp == "on" else []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,7 +107,7 @@ def _load() -> tuple[Any, Any]:
 
 
 def _again(raw: bytes, receive: Receive) -> Receive:
-    """Gives the body that was read already, then whatever comes."""
+    """Returns the body that was read already, then the messages that follow."""
     rest: list[Any] = [{"type": "http.request", "body": raw, "more_body": False}]
 
     async def next_message() -> Any:

@@ -1,4 +1,4 @@
-"""The tools: checks their arguments, asks the past and the memory of one tenant, words what was found."""
+"""The tools: checks their arguments, searches the past and the memory of one tenant, renders what was found."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ NOTHING = "Nothing was found."
 
 
 def found_as_text(found: FoundPast) -> str:
-    """Conversations with their excerpts, then things, then how much was looked through."""
+    """Renders conversations with their excerpts, then entities, then how much was searched."""
     items = [_conversation(each) for each in found.conversations]
     items += [render.known_things(found.things)] if found.things else []
     shown = f"{_data(items)}\n" if items else f"{NOTHING}\n"
@@ -39,7 +39,7 @@ def found_as_text(found: FoundPast) -> str:
 
 
 def found_as_object(found: FoundPast) -> dict[str, Any]:
-    """The same for programs."""
+    """Returns the found conversations, entities and bounds of a search as JSON."""
     conversations = [
         {
             "conversation_id": each.line.id,
@@ -58,7 +58,7 @@ def found_as_object(found: FoundPast) -> dict[str, Any]:
 
 
 def extract_as_text(extract: ArtifactExtract) -> str:
-    """The artifact with a label that says how much of it this is."""
+    """Renders an artifact with a label that names how much of it is shown."""
     artifact = extract.artifact
     names = {"id": artifact.artifact_id, "type": artifact.artifact_type.value, "source": artifact.source}
     names |= {"conversation": extract.conversation_id, "title": artifact.title or "", "shown": _shown(extract)}
@@ -66,7 +66,7 @@ def extract_as_text(extract: ArtifactExtract) -> str:
 
 
 def extract_as_object(extract: ArtifactExtract) -> dict[str, Any]:
-    """The same for programs. `next_offset` is null where nothing follows."""
+    """Returns the shown part of an artifact as JSON. `next_offset` is null where nothing follows."""
     artifact, is_last = extract.artifact, extract.passages or extract.end >= extract.of
     return {
         "artifact_id": artifact.artifact_id,
@@ -82,17 +82,17 @@ def extract_as_object(extract: ArtifactExtract) -> dict[str, Any]:
 
 
 def remembered_as_text(things: Iterable[memory.MemoryEntity]) -> str:
-    """What is remembered now."""
+    """Renders the entities that are remembered now."""
     return f"Remembered:\n{_data([render.known_things(tuple(things))])}"
 
 
 def things_as_object(things: Iterable[memory.MemoryEntity]) -> dict[str, Any]:
-    """Things as the memory's API tells them."""
+    """Returns entities as JSON, in the form of the memory's API."""
     return {"things": [as_memory(each) for each in things]}
 
 
 def plain(value: Any) -> Any:
-    """The value with a replacement for half a sign of UTF-16, which no JSON can be written with."""
+    """Returns the value with lone UTF-16 surrogates replaced, which JSON cannot hold."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -155,10 +155,10 @@ class McpResult:
 
 
 class McpTools:
-    """The three tools over what is stored. None asks a model or costs anything."""
+    """The three tools over what is stored. None calls a model or costs anything."""
 
     def __init__(self, past: PastSearch, things: EntityStore, days: float | None) -> None:
-        """`days`: how long things are remembered (`memory.things_days`)."""
+        """`days`: how long entities are remembered (`memory.things_days`)."""
         self._past = past
         self._things = things
         self._days = days
@@ -174,7 +174,8 @@ class McpTools:
         return name in self._run
 
     async def call(self, asker: McpCaller, name: str, arguments: dict[str, Any]) -> McpResult:
-        """Raises GatewayError: an argument breaks its rule, what it names is not there, or the storage is not."""
+        """Runs the tool `name`. Raises GatewayError: an argument breaks its rule or names nothing; no storage is
+        reached."""
         adapter, run = self._run[name]
         given = read(adapter, plain(arguments))
         async with self._turns.turn(asker.tenant):
@@ -212,8 +213,8 @@ class McpTools:
 
 
 def _notes(given: RememberArguments) -> tuple[memory.ThingNote, ...]:
-    """What is to be remembered.
-    Raises InvalidRequest: neither a text nor things, or both, or a text that is no line."""
+    """Returns the notes of the entities to remember.
+    Raises InvalidRequest: neither a text nor entities, or both, or a text that is no line."""
     if given.text is None:
         if not given.things:
             raise errors.missing("text or things")

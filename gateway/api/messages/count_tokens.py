@@ -25,7 +25,7 @@ CountedTokens = shape("CountedTokens", "Tokens of a prompt.", {"input_tokens": i
 
 
 class CountTokens:
-    """Counts what a request's prompt takes, with the counter that budgets are kept by. No model is asked, nothing is
+    """Counts the tokens of a request's prompt, with the counter that budgets use. No model is called, nothing is
     stored, and nothing that is stored is counted."""
 
     def __init__(self, pipeline: Pipeline, auth: KeyAuthenticator, settings: Settings, clock: ports.Clock) -> None:
@@ -61,7 +61,7 @@ class CountTokens:
 
 
 class ListedModels:
-    """The models in the words of whoever asks: a client that says `anthropic-version` gets Anthropic's objects."""
+    """The models in the form that the client expects: one that sends `anthropic-version` gets Anthropic's objects."""
 
     def __init__(self, models: ModelsEndpoint) -> None:
         self._models = models
@@ -81,7 +81,7 @@ class ListedModels:
 
 
 def as_model(model: dict[str, Any]) -> dict[str, Any]:
-    """A model object of OpenAI's as one of Anthropic's; one of Anthropic's own as it is."""
+    """Converts a model object of OpenAI to one of Anthropic; returns one of Anthropic's unchanged."""
     if model.get("type") == "model":
         return model
     created = model.get("created")

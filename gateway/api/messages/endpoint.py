@@ -37,7 +37,7 @@ from gateway.storage import ConversationStore
 # Compaction blocks of `/v1/messages`: what one stands for, and an answer that is one and nothing else.
 
 COMPACTION_MARKERS = (b"compact_20260112", b'"compaction"')
-"""One of these stands in every body that has a block, or asks for one."""
+"""Every body that has a block, or asks for one, contains one of these."""
 UNUSED: Json = {
     **dict.fromkeys(("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"), 0)
 }
@@ -67,7 +67,7 @@ MessagesError = shape(
 
 @dataclass(frozen=True, slots=True)
 class ResolvedBlocks:
-    """A body with what its block stands for, where in a stored conversation it goes on, and the key of blocks."""
+    """A body with its block expanded, the point of a stored conversation that it continues, and the key of blocks."""
 
     body: Json
     secret: bytes = field(repr=False)
@@ -75,8 +75,8 @@ class ResolvedBlocks:
 
 
 async def resolved(body: Json, tenant: str, store: ConversationStore) -> ResolvedBlocks:
-    """The body with what its last compaction block stands for in the place of that and of all before it. A block that
-    this gateway did not make for this tenant is left as it is; so is one of a conversation that was deleted.
+    """Expands the last compaction block of a body: its content replaces the block and all before it. A block that this
+    gateway did not make for this tenant stays as it is; so does one of a deleted conversation.
     Raises StorageUnavailable: the storage cannot be reached."""
     secret = await store.secret()
     found = edits.find_block(body)
@@ -94,7 +94,7 @@ async def resolved(body: Json, tenant: str, store: ConversationStore) -> Resolve
 
 
 async def send_paused(paused: PausedRequest, sealer: CompactionSealer, send: Send) -> None:
-    """An answer that is a compaction block: no model was asked, nothing is billed or stored."""
+    """Sends an answer that is a compaction block: no model was called, nothing is billed or stored."""
     request = paused.request
     sealer = replace(sealer, messages=request.messages, at=paused.at)
     block = edits.as_block(sealer, sealer.made_for(""))
@@ -130,7 +130,7 @@ class MessagesEndpoint:
         self._store = store
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, caller: RequestCaller | None = None) -> None:
-        """`caller`: who asks, where that is known already."""
+        """Answers the request. `caller`: who sends it, where that is known already."""
         dialect = MessagesDialect(self._settings, self._resends, self._store)
         paused = await self._answering.answer(scope, receive, send, dialect, caller)
         if paused is not None and (sealer := dialect.sealer(paused.request)) is not None:
@@ -138,7 +138,7 @@ class MessagesEndpoint:
 
 
 class MessagesDialect(ReadAsChat[MessagesReading]):
-    """One request in Anthropic's words (an `ApiAdapter`)."""
+    """One request in Anthropic's form (an `ApiAdapter`)."""
 
     def __init__(self, settings: Settings, resends: BodyCache, store: ConversationStore) -> None:
         super().__init__(settings, resends)
@@ -148,7 +148,7 @@ class MessagesDialect(ReadAsChat[MessagesReading]):
     def read(
         self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
     ) -> ChatRequest | None:
-        """The request in the inner form; one with a compaction block is read with what that stands for."""
+        """Parses the request to the inner form; None: it has a compaction block, which has to be looked up first."""
         if self._resolved is None:
             self._body = json_body(raw)
             if any(mark in raw for mark in COMPACTION_MARKERS):
@@ -161,11 +161,11 @@ class MessagesDialect(ReadAsChat[MessagesReading]):
         return in_its_words(self._request(reading, len(raw), headers, caller, arrival), reading, ref)
 
     async def look_up(self, caller: RequestCaller) -> None:
-        """Puts what a compaction block stands for in its place."""
+        """Replaces a compaction block by the messages that it represents."""
         self._resolved = await resolved(self._body, caller.tenant, self._store)
 
     def sealer(self, request: ChatRequest) -> CompactionSealer | None:
-        """Makes compaction blocks, where the request asks for them."""
+        """Returns what makes compaction blocks; None where the request asks for none."""
         if self._resolved is None or not request.options.compacts:
             return None
         told = None if request.keeps_content else request.messages
@@ -196,16 +196,17 @@ def chat_request(
     arrival: RequestArrival,
     ref: ConversationRef = NO_NAME,
 ) -> ChatRequest:
-    """The request as the pipeline takes it.
-    `ref`: where it goes on by a compaction block.
+    """Converts a parsed request to the one that the pipeline takes. `ref`: the point that it continues from, by a
+    compaction block.
     Raises InvalidRequest: a field breaks a rule."""
     plain = plain_messages(reading.chat["messages"])
     return in_its_words(parse_chat_request(reading.chat, headers, caller, settings, arrival, plain), reading, ref)
 
 
 def in_its_words(request: ChatRequest, reading: MessagesReading, ref: ConversationRef = NO_NAME) -> ChatRequest:
-    """The request with what a chat has no words for. What its client calls the session by itself names the
-    conversation, unless it names one in the gateway's words; such a client always sends the whole of it."""
+    """Adds what a chat has no fields for. The session that such a client names of its own accord becomes the
+    conversation, unless the request names one in the gateway's fields; the client always sends the whole
+    conversation."""
     limit = edits.limit_of(reading.edits)
     if limit is not None:
         asked_edits = reading.edits
@@ -224,7 +225,7 @@ def in_its_words(request: ChatRequest, reading: MessagesReading, ref: Conversati
 
 
 def edits_asked(request: ChatRequest) -> list[dict[str, Any]]:
-    """What the client wants to be cleared of its context."""
+    """Returns the edits of its context that the client asks for; empty for other APIs."""
     return edits.edits_of(request.native.fields.get("context_management")) if request.native is not None else []
 
 

@@ -1,4 +1,4 @@
-"""`PastSearch`: what a tenant's conversations say, searched and read within bounds. No model is asked."""
+"""`PastSearch`: a tenant's conversations, searched and read within bounds. No model is called."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,8 +31,8 @@ class PastExcerpt:
     """A passage that a search found.
 
     Attributes:
-        speaker: the role of whoever said it, an agent's name, or `tool` or `document`.
-        artifact_id: of the tool result or document that it is in; None of what was said.
+        speaker: the role of its author, an agent's name, or `tool` or `document`.
+        artifact_id: of the tool result or document that contains it; None in a message.
         title: the tool's name or the document's title.
     """
 
@@ -44,7 +44,7 @@ class PastExcerpt:
 
 @dataclass(frozen=True, slots=True)
 class FoundConversation:
-    """A conversation with the passages that bear on the query, the best first."""
+    """A conversation with the passages that match the query, the best first."""
 
     line: report_lists.ConversationLine
     excerpts: tuple[PastExcerpt, ...]
@@ -52,10 +52,10 @@ class FoundConversation:
 
 @dataclass(frozen=True, slots=True)
 class FoundPast:
-    """The conversations that bear on a query, the best first, and the things that it names.
+    """The conversations that match a query, the best first, and the entities that it names.
 
     Attributes:
-        searched: how many conversations were read, and `size` of what.
+        searched: how many conversations were read; `size`: their bytes.
         complete: there was no more to read.
     """
 
@@ -68,8 +68,8 @@ class FoundPast:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactExtract:
-    """What is shown of an artifact: characters `start` to `end` of it, or with `passages` those that a question calls
-    for; where neither leaves anything out, all of it."""
+    """What is shown of an artifact: its characters `start` to `end`, or with `passages` those that answer a question;
+    all of it where neither leaves anything out."""
 
     artifact: Artifact
     conversation_id: str
@@ -80,18 +80,18 @@ class ArtifactExtract:
 
     @property
     def complete(self) -> bool:
-        """Whether it is the artifact as it is."""
+        """Whether the whole artifact is shown, unchanged."""
         return not self.passages and self.start == 0 and self.end == self.of
 
     @property
     def of(self) -> int:
-        """Characters that it has."""
+        """The artifact's length in characters."""
         return self.artifact.size_chars if self.artifact.is_excerpt else len(self.artifact.content)
 
 
 @dataclass(frozen=True, slots=True)
 class _SearchedText:
-    """A text that is searched, of conversation number `of`; `role` says who said it."""
+    """A text that is searched, of conversation number `of`; `role` is that of its author."""
 
     of: int
     content: str
@@ -110,8 +110,8 @@ def best_conversations(
     about: Iterable[memory.MemoryEntity],
     limit: int,
 ) -> list[FoundConversation]:
-    """The conversations that bear on the query, the best first; of equal ones those in front come first.
-    `about`: things that the query names: a conversation that is about one is found by its name, too."""
+    """Ranks the conversations that match the query, the best first, and returns at most `limit`; ties keep their order.
+    `about`: entities that the query names: a conversation about one of them is found by its name, too."""
 
     named: dict[str, list[memory.MemoryEntity]] = {}
     for thing in about:
@@ -155,7 +155,7 @@ def _kind(artifact: Artifact) -> str:
 def _hits(
     texts: Sequence[_SearchedText], ranked: Sequence[Sequence[RankedPassage]]
 ) -> Iterator[tuple[tuple[bool, float, int], _SearchedText, RankedPassage]]:
-    """The passages that bear on the query, each with where it belongs in the order."""
+    """Returns the passages that match the query, each with its place in the order."""
     for number, (text, passages) in enumerate(zip(texts, ranked, strict=True)):
         for passage in passages:
             if passage.score > 0:
@@ -163,7 +163,7 @@ def _hits(
 
 
 def _excerpts(hits: Sequence[tuple[_SearchedText, RankedPassage]]) -> Iterator[PastExcerpt]:
-    """The best passages of one conversation, none twice."""
+    """Returns the best passages of one conversation, without duplicates."""
     shown: set[str] = set()
     for text, passage in hits:
         piece = text.content[passage.start : passage.end].strip()
@@ -189,8 +189,8 @@ EXTRACT_CHARS = 12_000
 
 
 def artifact_in(read: past_turns.ConversationTexts, artifact_id: str, min_chars: int) -> Artifact | None:
-    """The artifact of that id: a document of the conversation, a tool result, or a document inside a user's message.
-    `artifact_id`: its content id; `min_chars`: longer texts in user messages may hold documents
+    """Finds an artifact in a document of the conversation, a tool result, or a document inside a user's message; else
+    None. `artifact_id`: its content id; `min_chars`: longer texts in user messages may hold documents
     (`context.document_min_chars`)."""
     messages = read.messages
     found = [*read.documents, *collect.extract_artifacts_from_messages(messages, len(messages))]
@@ -204,7 +204,7 @@ def artifact_in(read: past_turns.ConversationTexts, artifact_id: str, min_chars:
 def shown_of(
     artifact: Artifact, conversation_id: str, question: str | None, offset: int, tenant: str
 ) -> ArtifactExtract:
-    """The passages that the question calls for, where it is too long for them to be all of it; without a question the
+    """Extracts the passages of a long artifact that answer the question; without a question, or from a short one, the
     text from `offset` on."""
     content = artifact.content
     if question is not None and len(content) > EXTRACT_CHARS:
@@ -224,7 +224,7 @@ def shown_of(
 
 
 def _chosen(passages: Sequence[RankedPassage]) -> list[RankedPassage]:
-    """The best passages that there is room for, in the order of the document; empty if none bears on the question."""
+    """Chooses the best passages that fit, in the order of the document; empty if none matches the question."""
     room, chosen = EXTRACT_CHARS, []
     for passage in sorted(passages, key=lambda each: (not each.called, -each.score)):
         size = passage.end - passage.start
@@ -269,8 +269,8 @@ class PastSearch:
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
     async def search(self, tenant: str, query: str, limit: int) -> FoundPast:
-        """Conversations and things that bear on a query: those whose first question has it, those that are about a
-        thing that it names, and the latest, read until `SEARCHED_BYTES` are."""
+        """Finds conversations and entities that match a query. Reads the conversations whose first question has it,
+        those about an entity that it names, and the latest, up to `SEARCHED_BYTES`."""
         async with self._at_once:
             phrases = entity_memory.search_of(query)
             things = entity_memory.ranked(query, await self._things.search(tenant, None, phrases, 2 * MAX_NAMED))
@@ -294,7 +294,8 @@ class PastSearch:
     async def _with_large(
         self, tenant: str, query: str, read: list[tuple[report_lists.ConversationLine, past_turns.ConversationTexts]]
     ) -> tuple[list[tuple[report_lists.ConversationLine, past_turns.ConversationTexts]], bool]:
-        """What was read, in which large documents have what the query needs of them; whether that is of all of them."""
+        """Returns what was read, with the passages of large documents that the query needs; and whether that is all of
+        them."""
         large = {each.excerpt_of: each for _, own in read for each in own.documents if each.is_excerpt}
         if not large:
             return read, True
@@ -315,7 +316,7 @@ class PastSearch:
     async def _lines(
         self, tenant: str, query: str, things: tuple[memory.MemoryEntity, ...]
     ) -> tuple[list[report_lists.ConversationLine], bool]:
-        """The conversations to read, each once, and whether there are more."""
+        """Returns the conversations to read, without duplicates, and whether there are more."""
         found = await self._texts.recent(tenant, MAX_CONVERSATIONS + 1)
         latest, more = found[:MAX_CONVERSATIONS], len(found) > MAX_CONVERSATIONS
         asked = await self._texts.recent(tenant, MAX_NAMED, query)
@@ -328,8 +329,8 @@ class PastSearch:
     async def artifact(
         self, tenant: str, artifact_id: str, conversation_id: str | None, question: str | None, offset: int = 0
     ) -> ArtifactExtract:
-        """An artifact in full, up to a bound, or the passages that the question calls for.
-        Raises NotFound: none of that id was found; the message says where it was looked for."""
+        """Returns an artifact in full, up to a bound, or the passages that answer the question.
+        Raises NotFound: no artifact has that id; the message names where it was searched."""
         name = content_id_of(artifact_id)
         async with self._at_once:
             if conversation_id is not None:
@@ -355,7 +356,7 @@ class PastSearch:
     async def _part(
         self, tenant: str, conversation_id: str, artifact: Artifact, question: str | None, offset: int
     ) -> ArtifactExtract:
-        """The same of a large document, whose text `artifact` has not."""
+        """Returns the shown part of a large document, whose text is not in `artifact`."""
         if question is not None:
             (read,) = await retrieval.read_for([artifact], self._large, tenant, question)
             shown = await asyncio.to_thread(shown_of, read, conversation_id, question, 0, tenant)
@@ -365,7 +366,7 @@ class PastSearch:
         return ArtifactExtract(artifact, conversation_id, text, offset, offset + len(text), passages=False)
 
     async def _places(self, tenant: str, name: str) -> list[str]:
-        """Conversations that may hold an artifact, the likeliest first."""
+        """Returns the conversations that may hold an artifact, the likeliest first."""
         held = await self._texts.holders(tenant, name, LOOKED_THROUGH)
         latest = await self._texts.recent(tenant, LOOKED_THROUGH)
         return list(dict.fromkeys([*held, *(line.id for line in latest)]))
