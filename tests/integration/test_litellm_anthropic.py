@@ -122,6 +122,82 @@ async def test_s1_thoughts_go_up_again_as_they_came(provider: respx.Route, strea
     assert [part["tool_use_id"] for part in user["content"]] == ["toolu_1", "toolu_2"]
 
 
+def calling(*ids: str, **more: Any) -> Json:
+    """An answer that calls a tool by these ids, as a local server may have given them."""
+    calls = [{"id": i, "type": "function", "function": {"name": "clock", "arguments": "{}"}} for i in ids]
+    return {"role": "assistant", "content": None, "tool_calls": calls, **more}
+
+
+def results(*ids: str) -> list[Json]:
+    return [{"role": "tool", "tool_call_id": call_id, "content": f"{n} o'clock"} for n, call_id in enumerate(ids)]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [(("0",), ("0",)), (("0", "0"),), (("a|b", "a?b"), ("a_b",))],
+    ids=["in two steps", "in one answer", "that are one where Anthropic's rules leave no other sign"],
+)
+async def test_s4_i3_calls_of_other_servers_that_share_an_id_stay_pairs(
+    provider: respx.Route, steps: tuple[tuple[str, ...], ...]
+) -> None:
+    """Anthropic refuses an id that two calls have; each result belongs to its own call."""
+    said = [each for ids in steps for each in (calling(*ids), *results(*ids))]
+    await ask(provider, wire.message(wire.text("Late.")), False, ASK, *said, tools=TOOLS)
+    _, *turns = sent(provider)["messages"]
+    called = [block["id"] for turn in turns[::2] for block in turn["content"]]
+    answered = [block["tool_use_id"] for turn in turns[1::2] for block in turn["content"]]
+    assert len(set(called)) == sum(map(len, steps))
+    assert answered == called
+    assert [len(turn["content"]) for turn in turns] == [len(ids) for ids in steps for _ in "ab"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"content": None, "refusal": "No."}, ["No."]),
+        ({"content": [{"type": "refusal", "refusal": "No."}]}, ["No."]),
+        ({"content": "So. ", "refusal": "No."}, ["So. ", "No."]),
+        ({"content": [{"type": "text", "text": " "}, {"type": "text", "text": "Yes."}]}, ["Yes."]),
+    ],
+)
+async def test_s1_refusals_of_other_models_go_up_as_what_they_said(
+    provider: respx.Route, answer: Json, expected: list[str]
+) -> None:
+    """Anthropic has no field for them."""
+    said = {"role": "assistant", **answer}
+    await ask(provider, wire.message(wire.text("Well.")), False, ASK, said, {"role": "user", "content": "Why?"})
+    assert [block["text"] for block in sent(provider)["messages"][1]["content"]] == expected
+
+
+async def test_s1_nothing_is_put_in_the_place_of_blank_texts(provider: respx.Route) -> None:
+    """Nobody said what litellm would put there."""
+    blank, parts = {"type": "text", "text": ""}, [{"type": "text", "text": "And now?"}]
+    said: list[Json] = [
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": [blank, *parts]},
+        calling("c", content=" "),
+    ]
+    await ask(provider, wire.message(wire.text("Late.")), False, ASK, *said, *results("c"), tools=TOOLS)
+    user, answer, _ = sent(provider)["messages"]
+    assert user["content"] == [{"type": "text", "text": ASK["content"]}, *parts]
+    assert [block["type"] for block in answer["content"]] == ["tool_use"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}},
+        {"type": "video_url", "video_url": {"url": "https://e.org/a.mp4"}},
+    ],
+)
+async def test_s1_what_the_model_cannot_take_is_refused_and_not_left_out(provider: respx.Route, part: Json) -> None:
+    text = {"type": "text", "text": "What is said there?"}
+    with pytest.raises(InvalidRequest) as caught:
+        await complete(deployment(SONNET), {"role": "user", "content": [part, text]})
+    assert caught.value.code == "unsupported_parameter"
+    assert not provider.called
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_s1_9_a_call_that_was_cut_off_goes_up_again(provider: respx.Route, stream: bool) -> None:
     """§1.9: what was handed out is taken back; what is no object stands in one. The reason is that of a cut."""

@@ -15,6 +15,7 @@ from gateway.core.formats.anthropic import serializer
 from gateway.core.types import tool_steps, upstreams
 from gateway.core.types.chat import JsonAnswer, ModelDeployment
 from gateway.upstream.http_client import TOO_LONG, ConnectionOrigin, origin_of, translation
+from gateway.upstream.litellm.claude_chats import sound_chat
 from gateway.upstream.litellm.wire import NO_FETCH, GatewayTransport, LitellmLibrary, deadline, provider_of
 from gateway.upstream.openai.mending import (
     StreamMender,
@@ -260,6 +261,9 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
                 text = f"The field {name!r} cannot be sent to the provider of {deployment.model!r}."
                 raise errors.InvalidRequest(text, param=name, code="unsupported_parameter")
             extra[name] = value
+    is_claude = upstreams.family_in(deployment.route) is upstreams.CLAUDE and not upstreams.is_routed(deployment)
+    if is_claude and found.get("messages"):
+        found["messages"] = sound_chat(found["messages"])
     _make_arguments_objects(found.get("messages"))
     if extra and deployment.route.startswith(BODY_IS_MERGED):
         extra = {"extra_body": extra}

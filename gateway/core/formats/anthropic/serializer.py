@@ -439,7 +439,7 @@ def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:
     Raises InvalidRequest: a message holds what no model of Anthropic's accepts."""
     system: list[Block] = []
     turns: list[Json] = []
-    ids = _CallIds()
+    ids = AnthropicCallIds()
     for message in messages:
         role = message.get("role")
         if role in INSTRUCTION_ROLES and not turns:
@@ -463,13 +463,14 @@ def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:
     return [block for block in system if not _is_blank(block)], turns
 
 
-class _CallIds:
-    """Ids of calls as Anthropic accepts them: of few characters, and unique in a request. A result belongs to the last
-    call that had its id."""
+class AnthropicCallIds:
+    """Makes call ids that Anthropic takes: of few characters, and each for one call of all. Results belong to the calls
+    that had their id and have no result yet, in order; else to the last that had it."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
-        self._by_id: dict[str, str] = {}
+        self._unanswered: dict[str, list[str]] = {}
+        self._last: dict[str, str] = {}
 
     def of_call(self, call_id: str) -> str:
         stem = NO_ID.sub("_", call_id) or "call"
@@ -478,14 +479,17 @@ class _CallIds:
             number += 1
             name = f"{stem}_{number}"
         self._used.add(name)
-        self._by_id[call_id] = name
+        self._unanswered.setdefault(call_id, []).append(name)
+        self._last[call_id] = name
         return name
 
     def of_result(self, call_id: str) -> str:
-        return self._by_id.get(call_id, NO_ID.sub("_", call_id))
+        if unanswered := self._unanswered.get(call_id):
+            return unanswered.pop(0)
+        return self._last.get(call_id, NO_ID.sub("_", call_id))
 
 
-def _answer(message: Json, ids: _CallIds) -> list[Block]:
+def _answer(message: Json, ids: AnthropicCallIds) -> list[Block]:
     """Returns the blocks of an assistant's message: its native blocks if it has any, or thoughts, text and calls."""
     calls = named_calls(message)
     named = {str(call.get("id")) for call in calls}
@@ -514,13 +518,13 @@ def _still_said(block: Any, named: set[str], message: Json) -> bool:
     return block.get("type") not in THOUGHT_BLOCKS or bool(message.get("thinking_blocks"))
 
 
-def _call(call: Json, ids: _CallIds) -> Block:
+def _call(call: Json, ids: AnthropicCallIds) -> Block:
     name, given = _asked_of(call)  # freeform calls are sent as functions; this form is also digested
     made = {"type": "tool_use", "id": ids.of_call(str(call.get("id"))), "name": name, "input": given}
     return {**made, BREAKPOINT: call[BREAKPOINT]} if call.get(BREAKPOINT) else made
 
 
-def _result(message: Json, ids: _CallIds) -> Block:
+def _result(message: Json, ids: AnthropicCallIds) -> Block:
     content = message.get("content")
     call_id = str(message.get("tool_call_id") or message.get("name"))
     block: Block = {"type": "tool_result", "tool_use_id": ids.of_result(call_id)}

@@ -278,3 +278,13 @@ def test_s1_9_streamed_arguments_that_are_no_json_are_read_leniently() -> None:
     for event in events:
         chunks.of(event)
     assert chunks.message()["content"][0]["input"] == {"a": None, "b": "one\ntwo", "c": "\ufffd"}
+
+
+def test_s3_3_results_of_calls_that_share_an_id_go_to_one_each() -> None:
+    """They are paired in order, in one answer and over several."""
+    call = {"id": "0", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    asks = {"role": "assistant", "content": None, "tool_calls": [call, call]}
+    said = [{"role": "tool", "tool_call_id": "0", "content": text} for text in ("one", "two")]
+    _, turns = as_turns([asks, *said, asks, *said])
+    ids = [[block.get("id") or block["tool_use_id"] for block in turn["content"]] for turn in turns]
+    assert ids == [["0", "0_2"], ["0", "0_2"], ["0_3", "0_4"], ["0_3", "0_4"]]
