@@ -253,7 +253,7 @@ class CompletionHandler:
         with self._large_bodies.place(caller.tenant) as place:
             raw = await read_body(scope, receive, self._max_body_bytes, place)
             client = scope.get(CLIENT)
-            has_left = chat.stays if client is None else client.has_left
+            has_left = chat.never_leaves if client is None else client.has_left
             arrival = RequestArrival(facts["request_id"], at, started, len(raw), facts, has_left)
             request = await self._read(raw, scope, caller, arrival, dialect)
             if not isinstance(request, ChatRequest):
@@ -340,7 +340,7 @@ class CompletionHandler:
         if request.stream or not request.keeps_content:
             with admitted:
                 return await self._respond(way)
-        completion = await self._answer_in_any_case(admitted, replace(request, has_left=chat.stays), way.receive)
+        completion = await self._answer_in_any_case(admitted, replace(request, has_left=chat.never_leaves), way.receive)
         return await self._send_completion(completion, way)
 
     async def _answer_in_any_case(

@@ -28,12 +28,11 @@ from gateway.context.window.candidates import candidates, current_steps
 from gateway.context.window.fit import counted, fit, fits_compacted
 from gateway.context.window.fitting import WindowFitter
 from gateway.core.instrumentation import logs
-from gateway.core.types import bill, items, tool_steps, window
+from gateway.core.types import bill, items, tool_steps, upstreams, window
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.short_inputs import with_short_inputs
 from gateway.core.types.window import ArtifactRendering, PackedWindow, WindowInputs, WindowSelection
 
-MESSAGE_TOKENS = 4
 ARGUMENT_CHARS = 80
 """Characters of a call's arguments by which a reference names its result."""
 STANDING_CHARS = 4_000_000
@@ -68,7 +67,9 @@ def _with_room(measured: MeasuredInputs) -> MeasuredInputs:
     if material.things:  # nothing else leaves for memories (guarantee §11.14)
         bare = measured.having(things=())
         roomier = _with_room(bare) if bare.unreduced.new_pass else None
-        return bare if roomier is None else measured if roomier is bare else roomier
+        if roomier is None:
+            return bare
+        return measured if roomier is bare else roomier
     fitting = WindowFitter(material, limits, measured.counting, measured.tools)
     prompt = _PromptFigures(measured, fitting.fitted(full.selection, full.forwarded))
     for read_within in (passes.READ_WITHIN_PASS, 0):
@@ -309,8 +310,8 @@ def _sizes(fitted: PackedWindow) -> list[int]:
     than they are worth."""
     chars = [_chars(message) for message in fitted.forwarded.messages]
     whole = max(1, fitted.tokens - fitted.breakdown.get("tools", 0))
-    each = max(0.0, whole - MESSAGE_TOKENS * len(chars)) / max(1, sum(chars))
-    return [MESSAGE_TOKENS + round(each * count) for count in chars]
+    each = max(0.0, whole - upstreams.MESSAGE_TOKENS * len(chars)) / max(1, sum(chars))
+    return [upstreams.MESSAGE_TOKENS + round(each * count) for count in chars]
 
 
 def _chars(message: dict[str, Any]) -> int:

@@ -60,7 +60,7 @@ from gateway.core import errors, ports
 from gateway.core.config.settings import ContextSettings, Settings
 from gateway.core.frozen_records import record
 from gateway.core.tasks import offload_if
-from gateway.core.types import artifacts, bill, conversation, memory, places, tool_steps, window
+from gateway.core.types import artifacts, bill, conversation, memory, places, tool_steps, upstreams, window
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.chat import ChatRequest, ModelFacts, PlainMessages, PromptBudget
 from gateway.core.types.conversation import ConversationHistory
@@ -259,7 +259,7 @@ def measured_utilization(
     if tokens is None:
         utilization.warnings.append("context_window_unknown")
     elif fitted.tokens > warning_threshold * tokens:
-        utilization.warnings.append(f"context_window_above_{warning_threshold:.0%}"[:-1] + "_percent")
+        utilization.warnings.append(f"context_window_above_{100 * warning_threshold:.0f}_percent")
     return utilization
 
 
@@ -279,8 +279,6 @@ COUNTED_APART = ("tools", "functions", "response_format")
 """Fields that add to the prompt: a request that has one needs a count."""
 PROSE_BYTES_PER_TOKEN = 4
 """Approximate value for English prose; a token of other text may have fewer."""
-MESSAGE_TOKENS = 4
-"""Tokens that frame a message: its role and its delimiters in OpenAI's chat format."""
 ESTIMATED_SHARE = 0.5
 """Share of the budget below which an estimate is enough."""
 SAMPLES = 12
@@ -321,14 +319,14 @@ def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> b
     `size`: bytes of the request's body, so at least those of all its texts; `largest`: characters above which a user
     message may hold a document (guarantee §4 I4)."""
     count, lengths = len(plain.lengths), plain.lengths
-    if size / PROSE_BYTES_PER_TOKEN + MESSAGE_TOKENS * count > ESTIMATED_SHARE * budget:
+    if size / PROSE_BYTES_PER_TOKEN + upstreams.MESSAGE_TOKENS * count > ESTIMATED_SHARE * budget:
         return False
     if max(lengths) > largest and any(
         n > largest and role == "user" for n, role in zip(lengths, plain.roles, strict=True)
     ):
         return False
     # No token of a byte-level vocabulary is shorter than a byte; tokens of prose are far longer.
-    return size + 3 * MESSAGE_TOKENS * count <= budget or _is_prose(plain.texts, lengths)
+    return size + 3 * upstreams.MESSAGE_TOKENS * count <= budget or _is_prose(plain.texts, lengths)
 
 
 def _is_prose(texts: list[str], lengths: list[int]) -> bool:

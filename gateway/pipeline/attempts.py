@@ -40,7 +40,7 @@ from gateway.pipeline.stages import KeptFrame, PausedRequest, PreparedRequest, R
 from gateway.upstream.routing import ConfiguredRouter, KnownProtocols, health, protocols, router
 
 T = TypeVar("T")
-log = logs.get_logger("gateway.pipeline.pipeline")
+log = logs.get_logger("gateway.pipeline.attempts")
 IDEMPOTENCY_KEY_HEADER = "idempotency-key"
 UNDRAWN = nullcontext()
 USAGE_REFUSALS = (400, 404, 422)
@@ -315,21 +315,21 @@ def with_history(
     """Returns the request with its conversation and context. Built by hand, as each request passes here and
     `dataclasses.replace` takes ten times as long."""
     return PreparedRequest(
-        prepared.asked,
-        request,
-        prepared.target,
-        prepared.wire,
-        prepared.facts,
-        prepared.budget,
-        prepared.features,
-        history,
-        context,
-        prepared.own,
-        prepared.recall,
-        kept_frame,
-        prepared.refused_budget,
-        prepared.surplus,
-        prepared.conversation_id,
+        asked=prepared.asked,
+        request=request,
+        target=prepared.target,
+        wire=prepared.wire,
+        facts=prepared.facts,
+        budget=prepared.budget,
+        features=prepared.features,
+        history=history,
+        context=context,
+        own=prepared.own,
+        recall=prepared.recall,
+        kept_frame=kept_frame,
+        refused_budget=prepared.refused_budget,
+        surplus=prepared.surplus,
+        conversation_id=prepared.conversation_id,
     )
 
 
@@ -486,7 +486,7 @@ class AttemptedRoute:
         return health.FailedTry(
             error,
             len(self._tries),
-            sum(each is place or each == place for each in self._tries),
+            self._tries.count(place),
             begun=self._run.is_delivered,
             rests=rests,
             has_room=self._routes.budget.has_room(self._routes.answering.count),

@@ -120,7 +120,7 @@ class ReplayEndpoint:
         scope["gateway"]["conversation_id"] = conversation_id
         fields = replay_field(json_body(got.raw))
         client = scope.get(CLIENT)
-        has_left = chat.stays if client is None else client.has_left
+        has_left = chat.never_leaves if client is None else client.has_left
         asking = _ReplayCaller(got.caller, conversation_id, has_left, scope=scope)
         if fields.replay_id is None and (keyed_request := keyed(scope)) is not None:
             asking = replace(asking, name=await self._named(asking, keyed_request.key))
@@ -142,7 +142,7 @@ class ReplayEndpoint:
         Raises:
             GatewayError: the replay cannot be made.
         """
-        estimate = await self._estimate(_ReplayCaller(caller, conversation_id, chat.stays), fields)
+        estimate = await self._estimate(_ReplayCaller(caller, conversation_id, chat.never_leaves), fields)
         found: CostRange = estimate["estimated_cost"]
         return found
 

@@ -279,7 +279,7 @@ class RequestArrival:
     started: float
     size: int
     log_facts: dict[str, Any] = field(default_factory=dict)
-    has_left: Callable[[], bool] = chat.stays
+    has_left: Callable[[], bool] = chat.never_leaves
 
 
 def read_chat_body(

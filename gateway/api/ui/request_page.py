@@ -277,7 +277,7 @@ class WhatIfs:
         ask, behind = turn_replays.single_request(path, past, bills, change)
         replay = past_turns.ReplayRun("replay_what_if", path.conversation_id, behind or "", 1, 1, change)
         caller = RequestCaller(entry.tenant, key_id=entry.key_id, project=entry.project)
-        make = RequestMaker(replay, caller, self._parts.settings, self._parts.clock, chat.stays)
+        make = RequestMaker(replay, caller, self._parts.settings, self._parts.clock, chat.never_leaves)
         branch = BranchPoint(replay.replay_id, behind, found.number or 1, until=ask.until)
         request = make(ask, ask.messages, branch, dry_run=True)
         names = (artifact.artifact_id.partition("-")[0],) if artifact is not None else ()
@@ -473,7 +473,7 @@ class OneRequest:
         event = audit_log.NewEvent(viewer.actor, "request.replayed", entry.request_id, entry.tenant, details)
         await self._parts.trail.saw(event)
         client = page.scope.get(CLIENT)
-        has_left = chat.stays if client is None else client.has_left
+        has_left = chat.never_leaves if client is None else client.has_left
         conversation_id = str(entry.conversation_id)
         work = replays.run(viewer.caller(), conversation_id, offer.fields, attempt, has_left)
         made = await until_disconnect(page.receive, work)

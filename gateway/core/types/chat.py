@@ -170,8 +170,8 @@ class KnownMessages:
     source: object = None
 
 
-def stays() -> bool:
-    """Returns False, for a client of unknown state: it has not left."""
+def never_leaves() -> bool:
+    """Returns False: a client of which nothing is known has not disconnected."""
     return False
 
 
@@ -238,7 +238,7 @@ class ChatRequest:
     memory: EntityMemoryOptions | None = None
     claim: RequestClaim | None = None
     log_facts: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    has_left: Callable[[], bool] = field(default=stays, repr=False, compare=False)
+    has_left: Callable[[], bool] = field(default=never_leaves, repr=False, compare=False)
     known: KnownMessages = field(default_factory=KnownMessages, repr=False, compare=False)
     api: Literal["responses", "messages"] | None = None
     native: NativeRequest | None = None

@@ -90,7 +90,7 @@ def told(call: dict[str, Any], window: RecallWindow, relevance: Relevance, count
         passages = [each for each in passages if each.passage.score > 0]
     if not passages:
         return "Nothing more was found."
-    text = _fitted(passages, quotable, counter.text, window.room)
+    text = _fitted(passages, candidates.OldTurns(quotable), counter.text, window.room)
     return text or "What was found has no room beside what is here already. Answer with that."
 
 
@@ -119,7 +119,7 @@ def _arguments(call: dict[str, Any]) -> tuple[str, str] | str:
 
 
 def _fitted(
-    passages: Sequence[PassageCandidate], quotable: list[TranscriptMessage], count: Callable[[str], int], room: int
+    passages: Sequence[PassageCandidate], old: candidates.OldTurns, count: Callable[[str], int], room: int
 ) -> str:
     """Renders the passages that fit, best first; else the beginning of the first one; "" if not even that fits."""
     taken: list[PassageCandidate] = []
@@ -130,7 +130,7 @@ def _fitted(
             taken.append(each)
             free -= tokens
     while taken:
-        text = _worded(taken, quotable)
+        text = _worded(taken, old)
         if count(text) <= room:
             return text
         taken.pop()
@@ -138,19 +138,19 @@ def _fitted(
     start, length = first.passage.start, min(len(first.text), 8 * room)
     while length >= MIN_RECALLED_CHARS:
         part = replace(first, passage=replace(first.passage, end=start + length))
-        if count(text := _worded([part], quotable)) <= room:
+        if count(text := _worded([part], old)) <= room:
             return text
         length = int(length * FEWER)
     return ""
 
 
-def _worded(taken: Sequence[PassageCandidate], quotable: list[TranscriptMessage]) -> str:
+def _worded(taken: Sequence[PassageCandidate], old: candidates.OldTurns) -> str:
     of_each: dict[int, list[PassageCandidate]] = defaultdict(list)
     for each in taken:
         of_each[id(each.of)].append(each)
     shown_extracts = [extracts.extract(own[0].of, own) for own in of_each.values() if isinstance(own[0].of, Artifact)]
     said = [each for each in taken if isinstance(each.of, TranscriptMessage)]
-    return render.block(shown_extracts, extracts.recalled(quotable, said), note=RECALL_NOTE).rstrip()
+    return render.block(shown_extracts, extracts.recalled(old, said), note=RECALL_NOTE).rstrip()
 
 
 log = logs.get_logger("gateway.pipeline.features.recall")
