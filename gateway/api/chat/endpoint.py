@@ -47,7 +47,7 @@ class ChatDialect:
         self._reading = reading
 
     async def look_up(self, caller: RequestCaller) -> None:
-        """Does nothing: a chat request contains all that it needs."""
+        """Looks up nothing: a chat request contains all that it needs."""
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
         """Caches the body while the block runs, for later requests that begin with the same bytes."""

@@ -90,7 +90,8 @@ def as_context(found: records.WindowRecord) -> Json:
 
 def as_window(used: Mapping[str, Any], turns_excluded: int | None = None) -> Json:
     """Returns as JSON how full a window is, of what, and what was left out of it. Zeros and nulls where nothing was
-    counted. `used`: `context_utilization` of a bill."""
+    counted.
+    `used`: `context_utilization` of a bill."""
     window, budget = used.get("context_window"), used.get("budget_tokens")
     tokens, breakdown = used.get("tokens_used") or 0, used.get("breakdown") or {}
 

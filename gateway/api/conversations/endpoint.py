@@ -39,8 +39,8 @@ MAX_ITEMS = 20
 
 
 def parse_items(value: Any, *, keeps: bool = False) -> tuple[ConversationMessage, ...]:
-    """Parses `items` to chat messages with new ids. `keeps`: the sender's files are stored here, so that images may be
-    named by ids.
+    """Parses `items` to chat messages with new ids.
+    `keeps`: the sender's files are stored here, so that images may be named by ids.
     Raises InvalidRequest: an item breaks a rule; `param` names it, as in `items[i]…`."""
     if value is None:
         raise errors.missing("items")

@@ -349,7 +349,7 @@ class _ReplayNotes:
         self.request_ids: list[str] = []
 
     def of(self, replay: past_turns.ReplayRun) -> None:
-        """Does nothing: the caller has named the replay."""
+        """Ignores the replay: the caller has named it."""
 
     async def emit(self, told: turn_replays.ReplayEvent) -> None:
         self.begun = True
@@ -357,7 +357,7 @@ class _ReplayNotes:
             self.request_ids += [entry.request_id for entry in told.requests]
 
     async def end(self, figures: Json) -> None:
-        """Does nothing: the bills of the requests have the same figures."""
+        """Ignores the figures: the bills of the requests have the same."""
 
     async def fail(self, error: errors.GatewayError) -> None:
         raise error

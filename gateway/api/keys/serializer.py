@@ -76,8 +76,8 @@ class NewKeyObject(KeyObject):
 async def as_keys(
     store: stored_keys.KeyStore, known: Sequence[KnownKey], now: datetime, *, is_brief: bool = False
 ) -> list[KeyObject]:
-    """Returns the objects of keys without their secrets, each with its state and its use. `is_brief`: includes the
-    total spending, which takes all days of a key to add up, only where a budget limits it.
+    """Returns the objects of keys without their secrets, each with its state and its use.
+    `is_brief`: includes the total spending, which takes all days of a key to add up, only where a budget limits it.
     Raises StorageUnavailable: the storage cannot be reached."""
     starts: dict[str, date] = {period: keys.period_of(period, now)[0] for period in PERIODS if period != TOTAL}
     ids: dict[bool, list[str]] = {True: [], False: []}
@@ -111,8 +111,8 @@ def _as_key(policy: KeyPolicy, stored: StoredKey | None, use: stored_keys.KeyUse
 
 
 def new_fields(body: dict[str, Any], tenant: str) -> setting_sections.KeyFields:
-    """Validates the fields of a new key; null is the same as no field. `tenant`: the key's tenant where the body names
-    none.
+    """Validates the fields of a new key; null is the same as no field.
+    `tenant`: the key's tenant where the body names none.
     Raises InvalidRequest: a field breaks a rule, or no key has it; `param` names it."""
     given = {name: value for name, value in body.items() if value is not None}
     return read(FIELDS, {"tenant": tenant, **given})

@@ -196,8 +196,8 @@ def chat_request(
     arrival: RequestArrival,
     ref: ConversationRef = NO_NAME,
 ) -> ChatRequest:
-    """Converts a parsed request to the one that the pipeline takes. `ref`: the point that it continues from, by a
-    compaction block.
+    """Converts a parsed request to the one that the pipeline takes.
+    `ref`: the point that it continues from, by a compaction block.
     Raises InvalidRequest: a field breaks a rule."""
     plain = plain_messages(reading.chat["messages"])
     return in_its_words(parse_chat_request(reading.chat, headers, caller, settings, arrival, plain), reading, ref)

@@ -1,1 +1,1 @@
-"""The description of what is served, in OpenAPI's terms."""
+"""The description of the served API, in OpenAPI."""

@@ -1,4 +1,4 @@
-"""Makes schemas of the types by which endpoints are declared: what they take and give (pydantic's JSON Schema)."""
+"""Makes schemas of the types that endpoints declare for their requests and answers (pydantic's JSON Schema)."""
 
 import re
 from typing import Any
@@ -32,19 +32,19 @@ NAMES = {
     "RateLimits": "KeyLimits",
     "ContextDefaults": "KeyContext",
 }
-"""Of components that are not called as their types are, without `SUFFIX`."""
+"""Names of components that differ from those of their types without `SUFFIX`."""
 BOUNDS = {"ge": "minimum", "le": "maximum"}
-"""As pydantic names those of decimals."""
+"""The names that pydantic gives the bounds of decimals."""
 BILLS = ("ResponseMetadata", "ContextUtilization", "ArtifactUsage", "PlanningUsage", "PlanningCost", "Cost", "Tokens")
 KNOWN_LATER = {
     "ResponseMetadata": ("usage", "cost", "context_utilization"),
     "ContextUtilization": ("artifacts_processed",),
 }
-"""What the first chunk of a stream has not yet. Where it is there it is no null."""
+"""Fields that the first chunk of a stream lacks. Where they are present they are not null."""
 
 
 class _OurSchemas(GenerateJsonSchema):
-    """Decimals are JSON numbers here, and some shapes are open."""
+    """Makes decimals JSON numbers, and leaves open shapes open."""
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
         return {"type": "number"}
@@ -55,14 +55,14 @@ class _OurSchemas(GenerateJsonSchema):
 
 
 class ComponentSchemas:
-    """The schemas of all types that are named to it."""
+    """The schemas of all types that are registered with it."""
 
     def __init__(self) -> None:
         self._kinds: list[Any] = []
         self._schemas: list[Json] = []
 
     def of(self, kind: Any) -> Json:
-        """The schema of a type: empty, until `made` fills it."""
+        """Registers a type; returns its schema, which stays empty until `made` fills it."""
         self._kinds.append(kind)
         self._schemas.append({})
         return self._schemas[-1]
@@ -86,7 +86,7 @@ class ComponentSchemas:
 
 
 def _name(name: str, schema: Json) -> str:
-    """What a component is called whose type pydantic calls so."""
+    """Returns the name of the component for a type, by pydantic's name of it."""
     if "Deleted_" in name:
         what = schema["properties"]["object"]["const"].removesuffix(".deleted")
         return "Deleted" + ("MemoryThing" if what == "memory.thing" else what.rpartition(".")[2].capitalize())
@@ -96,7 +96,7 @@ def _name(name: str, schema: Json) -> str:
 
 
 def _amend(told: dict[str, Json]) -> None:
-    """Says what types cannot: which fields of a bill are always there, and that a null says nothing of a key."""
+    """Adds what types cannot express: which fields of a bill are always present, and that a key's field may be null."""
     for name in bill.NOT_ON_THE_BILL:
         del told["ArtifactUsage"]["properties"][name]
     for name in BILLS:

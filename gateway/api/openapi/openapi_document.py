@@ -1,4 +1,4 @@
-"""`GET /openapi.json`, and `GET /`, which says what this is and where to look. Neither needs a key."""
+"""`GET /openapi.json`, and `GET /`, which names the gateway and its entry points. Neither needs a key."""
 
 import asyncio
 from functools import cache
@@ -20,7 +20,7 @@ LINKS = {
 
 @cache
 def document() -> bytes:
-    """The description as JSON. It is made when it is first asked for: nothing else needs it."""
+    """Renders the OpenAPI description as JSON. It is made at the first request, since nothing else needs it."""
     from gateway.api.openapi import component_schemas, paths
 
     schemas = component_schemas.ComponentSchemas()

@@ -1,4 +1,4 @@
-"""Each operation that the gateway serves itself: its parameters, and the types of what it takes and gives."""
+"""Each operation that the gateway serves itself: its parameters, and the types of its request and answer."""
 
 import re
 from typing import Any, Literal, NamedTuple
@@ -87,7 +87,7 @@ PARAMETERS: dict[str, tuple[Json, str]] = {
     "older": (TEXT, "A place that a page told: what is further on in the order."),
     "newer": (TEXT, "A place that a page told: what is before it."),
 }
-"""What queries may say, by name; behind a colon what tells apart those of one name. Any other is a text."""
+"""Types of query parameters by name; a suffix behind a colon separates those of one name. Others are texts."""
 HEADERS = {
     "X-Conversation-Id": "The conversation to continue.",
     "X-Context-Session": "The same by a name of the client's own.",
@@ -109,14 +109,14 @@ KEY_OR_NOT: Json = {"security": [{}, {"key": []}]}
 
 
 class Events(NamedTuple):
-    """The type of a stream's events, and what is said of them."""
+    """The type of a stream's events, and their description."""
 
     kind: Any
     about: str
 
 
 class Operation(NamedTuple):
-    """`answer` and `body` are types, or types by media types; `query` names parameters, or is a report's."""
+    """`answer` and `body` are types, or types by media types; `query` names parameters, or is that of a report."""
 
     where: str
     summary: str
@@ -243,7 +243,7 @@ OPERATIONS: list[tuple[Any, ...]] = [
 
 
 def paths(schemas: ComponentSchemas) -> Json:
-    """Each path with its operations. `schemas` makes those of their types."""
+    """Describes each path with its operations. `schemas` makes the schemas of their types."""
     found: Json = {}
     for each in OPERATIONS:
         told = Operation(*each)
@@ -275,7 +275,7 @@ def _operation(told: Operation, path: str, schemas: ComponentSchemas) -> Json:
 
 
 def _content(kinds: Any, schemas: ComponentSchemas) -> Json:
-    """A content by media types."""
+    """Describes a content by media types."""
     found: Json = {}
     for media, kind in (kinds if isinstance(kinds, dict) else {JSON: kinds}).items():
         is_stream = isinstance(kind, Events)
@@ -294,7 +294,7 @@ def _parameter(place: str, name: str, said: tuple[Json, str], *, required: bool 
 
 
 def _report_parameters(kind: ReportParameters) -> list[Json]:
-    """Lists are `NAME[]`, once for each member."""
+    """Describes the parameters of a report. Lists are `NAME[]`, sent one time for each member."""
     most = max(width.most for width in kind.widths.values())
     schemas: dict[str, Json] = {
         "start_time": UNIX,

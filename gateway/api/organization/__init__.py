@@ -1,1 +1,1 @@
-"""`/v1/organization/*`: usage and costs as OpenAI tells them (guarantee §13.4)."""
+"""`/v1/organization/*`: usage and costs in OpenAI's form (guarantee §13.4)."""

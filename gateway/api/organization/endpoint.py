@@ -1,8 +1,8 @@
 """`GET /v1/organization/costs` and `/v1/organization/usage/…`, as openai-python's admin resources read them (§13.4).
 
-Any key sees its own tenant, one of role `admin` all of them. A body has OpenAI's fields and no other, so what it cannot
-say stands in headers: how many requests of these have a call without a price, how many bills are in no sums yet, what
-was saved net, and of how many requests that is not known. Who asks for savings (`include`) has them in each result.
+Any key sees its own tenant, one of role `admin` all tenants. A body has OpenAI's fields and no other, so headers carry
+the rest: how many of these requests have a call without a price, how many bills are in no sums yet, the net savings,
+and for how many requests they are not known. With `include` for savings, each result has them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +35,7 @@ from gateway.storage.reports import CostReports
 UNPRICED, MISSING = "x-gateway-unpriced-requests", "x-gateway-missing-bills"
 NET_SAVING, UNMETERED = "x-gateway-net-saving-usd", "x-gateway-unmetered-requests"
 CONVERSATION = "conversation_id"
-"""A group of costs that OpenAI has not; a result has it where it was asked for."""
+"""A group of costs that OpenAI does not have; a result has it if the request asks for it."""
 GROUPS = {
     "project_id": "project_id",
     "user_id": "user",
@@ -44,7 +44,7 @@ GROUPS = {
     "line_item": "model",
     CONVERSATION: "conversation",
 }
-"""OpenAI's groups, by those of `core.types.bill`; what it has beyond is not known of a bill."""
+"""OpenAI's groups, by those of `core.types.bill`; bills do not have OpenAI's others."""
 PLANNING = "context planning"
 SIDES = ("input", "input_cached", "output")
 Named = Mapping[str, str | None]
@@ -91,7 +91,7 @@ OrganizationCost = shape(
 
 
 def reports_of(result: Any) -> Any:
-    """A page of buckets with results of a kind."""
+    """Makes the type of a page of buckets, whose results are of the type `result`."""
     bucket = shape(
         f"{result.__name__}Bucket",
         "A day, an hour or a minute (UTC), from `start_time` on and before `end_time`; empty where nobody asked.",
@@ -105,7 +105,7 @@ def reports_of(result: Any) -> Any:
 
 @dataclass(eq=False, slots=True)
 class OrganizationEndpoint:
-    """One of them."""
+    """One of the endpoints."""
 
     reports: CostReports
     auth: KeyAuthenticator
@@ -163,7 +163,7 @@ class OrganizationEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class ReportKind:
-    """What an endpoint tells of, and how."""
+    """What an endpoint reports, and how."""
 
     kind: ReportParameters
     endpoints: tuple[str | None, ...]
@@ -171,7 +171,7 @@ class ReportKind:
 
 
 def _completions(request: ReportRequest, row: bill.CostRow, named: Named) -> Iterable[dict[str, Any]]:
-    """What is not counted apart, text, audio and images, is null."""
+    """Yields the result for completions. Text, audio and images, which are not counted apart, are null."""
     sums = row.sums
     yield {
         "object": "organization.usage.completions.result",
@@ -198,7 +198,7 @@ def _embeddings(_request: ReportRequest, row: bill.CostRow, named: Named) -> Ite
 
 
 def _costs(request: ReportRequest, row: bill.CostRow, named: Named) -> Iterable[dict[str, Any]]:
-    """A model's line, and one for what planning its requests cost: together they are the whole."""
+    """Yields the line of a model, and one for the planning of its requests: together they are the whole cost."""
     lines: list[tuple[str | None, Decimal]] = [(None, row.sums.cost)]
     if "line_item" in request.group_by:
         model = named["line_item"]
@@ -218,8 +218,8 @@ def _costs(request: ReportRequest, row: bill.CostRow, named: Named) -> Iterable[
 
 
 def _savings(sums: bill.CostSums) -> dict[str, Any]:
-    """What the requests of a result would have cost without a gateway, and what was saved net; in the first line of a
-    model alone, so that all lines add up."""
+    """Returns the cost of a result's requests without a gateway, and the net savings; in the first line of a model
+    alone, so that all lines add up."""
     amounts = {"net_saving": sums.net_saving, "direct_cost": sums.direct}
     told = {name: None if usd is None else {"value": usd, "currency": "usd"} for name, usd in amounts.items()}
     return {**told, "unmetered_requests": sums.unmetered}

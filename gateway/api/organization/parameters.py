@@ -1,4 +1,4 @@
-"""What a request for usage or costs may ask, with OpenAI's names and bounds (guarantee §13.4)."""
+"""The parameters of a request for usage or costs, with OpenAI's names and bounds (guarantee §13.4)."""
 
 import base64
 import binascii
@@ -19,7 +19,7 @@ PREFIX = "page_"
 
 @dataclass(frozen=True, slots=True)
 class BucketWidth:
-    """How wide a bucket is, and how many a page has."""
+    """The width of a bucket, and the number of buckets on a page."""
 
     unit: Literal["day", "hour", "minute"]
     seconds: int
@@ -39,7 +39,7 @@ class TimeBucket:
 
 @dataclass(frozen=True, slots=True)
 class TimeBuckets:
-    """The buckets that were asked for. Without an end they reach into that of `now`; with a later one no further."""
+    """The buckets of a request. Without an end they reach to that of `now`; with a later end they reach no further."""
 
     width: BucketWidth
     start: int
@@ -53,7 +53,7 @@ class TimeBuckets:
         self._first()
 
     def on_page(self) -> tuple[TimeBucket, ...]:
-        """The buckets of this page; none where all of the time is still to come."""
+        """Returns the buckets of this page; none where all of the time lies in the future."""
         found: list[TimeBucket] = []
         begin = self._first()
         while begin < self._last and len(found) < self.limit:
@@ -63,7 +63,7 @@ class TimeBuckets:
         return tuple(found)
 
     def next_page(self, shown: tuple[TimeBucket, ...]) -> str | None:
-        """The cursor of the page behind these, if there is one."""
+        """Returns the cursor of the page after the buckets `shown`; None where they are the last."""
         if not shown or shown[-1].end >= self._last:
             return None
         return PREFIX + base64.urlsafe_b64encode(shown[-1].end.to_bytes(8)).decode()
@@ -114,7 +114,7 @@ USAGE_GROUPS = ("project_id", "user_id", "api_key_id", "model")
 
 @dataclass(frozen=True, slots=True)
 class ReportParameters:
-    """What one of these endpoints takes: fields beside the common ones, groups, and limits by width."""
+    """The parameters of an endpoint: fields beside the common ones, groups, and limits by width."""
 
     groups: tuple[str, ...]
     widths: Mapping[str, BucketWidth]
@@ -138,12 +138,12 @@ COSTS = ReportParameters(
     ("include",),
 )
 SAVINGS = "net_saving"
-"""What `include` may name beside OpenAI's fields."""
+"""What `include` may name in addition to OpenAI's fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
-    """A request, read. Lists are empty where nothing was named."""
+    """A parsed request. Lists are empty where the request names nothing."""
 
     buckets: TimeBuckets
     group_by: tuple[str, ...]
@@ -156,8 +156,8 @@ class ReportRequest:
 
 
 def asked(text: str, kind: ReportParameters, now: datetime) -> ReportRequest:
-    """The parameters of a query string; a list is `NAME[]=…` or `NAME=…`, once for each member.
-    Raises InvalidRequest: names the first that is not known or breaks its rule."""
+    """Parses the parameters of a query string; a list is `NAME[]=…` or `NAME=…`, one for each member.
+    Raises InvalidRequest: a parameter is unknown or breaks its rule; `param` names the first."""
     given: dict[str, list[str]] = {}
     for name, values in parse_qs(text, keep_blank_values=True).items():
         plain = name.removesuffix("[]")

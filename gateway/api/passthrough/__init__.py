@@ -1,1 +1,1 @@
-"""Paths that are passed on to an upstream."""
+"""Paths that are relayed to an upstream."""

@@ -1,7 +1,7 @@
-"""Relayed bodies whose `model` is read: JSON and multipart forms, by whatever content type they come (guarantee §1).
+"""Relayed bodies whose `model` is read: JSON and multipart forms, under any content type (guarantee §1).
 
-What was understood is what goes up, written anew: an upstream that reads a doubled member, a second form field or an
-odd charset in another way than the gateway cannot be made to serve another model.
+The gateway sends upstream what it has parsed, serialized again: so an upstream that reads a duplicate member, a second
+form field or an odd charset differently cannot be made to serve another model.
 """
 
 import re
@@ -40,8 +40,8 @@ class JsonBody:
 
     @property
     def model(self) -> str | None:
-        """The model that it names.
-        Raises InvalidRequest: it is no name, or stands under a member that only some upstreams take for it."""
+        """The model that the body names.
+        Raises InvalidRequest: it is no name, or is in a member that only some upstreams read as the model."""
         refuse_odd_spelling(self.fields)
         name = self.fields.get(MODEL)
         if name is not None and not isinstance(name, str):
@@ -49,7 +49,7 @@ class JsonBody:
         return name
 
     def written(self, parameters: dict[str, Any], model: str) -> Written:
-        """The body for an upstream that knows the model by that name."""
+        """Serializes the body for an upstream that knows the model as `model`; `parameters` are added."""
         return jsons.dumps({**parameters, **self.fields, MODEL: model}), JSON_TYPE
 
 
@@ -69,7 +69,7 @@ class FormBody:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields that are no files, as texts."""
+        """The fields that are not files, as texts."""
         return {each.name: each.content.decode("utf-8", "replace") for each in self.parts if each.filename is None}
 
     @property
@@ -78,8 +78,8 @@ class FormBody:
 
     @property
     def model(self) -> str | None:
-        """The model that it names.
-        Raises InvalidRequest: it names several, or it stands in a field that only some upstreams take for it."""
+        """The model that the form names.
+        Raises InvalidRequest: it names several, or names it in a field that only some upstreams read as the model."""
         refuse_odd_spelling(part.name for part in self.parts)
         found = [part for part in self.parts if part.name == MODEL]
         if len(found) > 1 or any(part.filename is not None or len(part.content) > MAX_MODEL_BYTES for part in found):
@@ -90,8 +90,8 @@ class FormBody:
             raise errors.InvalidRequest("model must be UTF-8.", param=MODEL, code="invalid_value") from None
 
     def written(self, parameters: dict[str, Any], model: str) -> Written:
-        """The form for an upstream that knows the model by that name, with a boundary of our own. Of the parameters,
-        those that a form can hold are added."""
+        """Serializes the form for an upstream that knows the model as `model`, with a new boundary. Adds those of the
+        parameters that a form can hold."""
         given = {part.name for part in self.parts}
         added = [
             FormPart(name, None, None, str(value).encode())
@@ -110,7 +110,7 @@ Body = JsonBody | FormBody
 
 
 def understood(raw: bytes, headers: Headers) -> Body | None:
-    """The body as JSON object or multipart form; None for anything else, and for what is compressed."""
+    """Parses a body as JSON object or multipart form; returns None for any other, and for a compressed one."""
     if any(name == b"content-encoding" and value.strip().lower() not in (b"", b"identity") for name, value in headers):
         return None
     kinds = [value.decode("latin-1") for name, value in headers if name == b"content-type"]
@@ -125,7 +125,7 @@ def understood(raw: bytes, headers: Headers) -> Body | None:
 
 
 def refuse_odd_spelling(names: Any) -> None:
-    """Raises InvalidRequest: one of the names is `model` in another spelling, which some upstreams take for it."""
+    """Raises InvalidRequest: one of the names is `model` in another spelling, which some upstreams read as `model`."""
     odd = next((name for name in names if name != MODEL and name.strip().lower() == MODEL), None)
     if odd is not None:
         raise errors.InvalidRequest(f"{odd!r} must be written 'model'.", param=MODEL, code="invalid_value")
@@ -150,7 +150,7 @@ def _form(raw: bytes, boundary: str) -> FormBody | None:
 
 
 def _part(segment: MultipartSegment, content: bytes) -> FormPart:
-    """Raises ValueError: its head has control characters, or its content an encoding that hardly any server reads."""
+    """Raises ValueError: the head has control characters, or the content an encoding that hardly any server reads."""
     encoding = segment.header("Content-Transfer-Encoding")
     if encoding and encoding.strip().lower() not in PLAIN_ENCODINGS:
         raise ValueError("an encoded part")

@@ -1,5 +1,5 @@
-"""Passes on every other path under `/v1/`, streaming both ways (guarantee §1): to the deployment of the model that a
-call names, or the default upstream. A request body is passed on while it arrives."""
+"""Relays every other path under `/v1/`, streaming both ways (guarantee §1): to the deployment of the model that a call
+names, or to the default upstream. A request body is forwarded while it arrives."""
 
 import asyncio
 import time
@@ -51,13 +51,13 @@ from gateway.upstream.routing import ConfiguredRouter
 
 
 class RelayedUpload:
-    """One body. `fault` keeps what ended it early, which would otherwise be raised inside the HTTP client.
+    """A request body. `fault` stores what ended it early, which would otherwise be raised inside the HTTP client.
     Raises RequestTooLarge: by its declared length, before it is read."""
 
     def __init__(self, scope: Scope, receive: Receive, max_bytes: int, seconds: float) -> None:
         self.fault: errors.GatewayError | ClientDisconnected | None = None
         self.seen: passthrough.BodySample | None = None
-        """What is kept of it, where somebody wants to know."""
+        """The stored sample of the body; None where none is needed."""
         self.length = header(scope, b"content-length")
         self.present = self.length not in (None, "0") or header(scope, b"transfer-encoding") is not None
         self.is_complete = not self.present
@@ -71,10 +71,10 @@ class RelayedUpload:
             raise self._too_large()
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        """The pieces of the body; can be read once.
+        """Yields the pieces of the body; can be read only once.
         Raises RequestTooLarge: as soon as the body is too long; RequestTimeout: the client took longer than
-        `server.receive_timeout`, not counting what upstream takes; ClientDisconnected: the client left before it was
-        complete."""
+        `server.receive_timeout`, without the time that the upstream takes; ClientDisconnected: the client left before
+        the body's end."""
         try:
             async for piece in self._pieces():
                 yield piece
@@ -85,9 +85,9 @@ class RelayedUpload:
             self._ended.set()
 
     async def read(self, place: BodySlot) -> bytes:
-        """The whole body; raises as reading in pieces does.
-        `place`: what it holds of the budget for large bodies.
-        Raises Overloaded: it is large, and there is no room for it."""
+        """Reads the whole body; raises what reading in pieces raises.
+        `place`: the body's share of the budget for large bodies.
+        Raises Overloaded: the body is large, and the budget is used up."""
         declared = self.length or ""
         expected = int(declared) if declared.isdigit() else self._max_bytes
         whole = BytesIO()
@@ -98,7 +98,7 @@ class RelayedUpload:
         return whole.getvalue()
 
     async def after(self) -> Message:
-        """The next message once the body has been read: `http.disconnect`, sooner or later."""
+        """Returns the next message after the body's end: `http.disconnect`, sooner or later."""
         await self._ended.wait()
         return await self._receive()
 
@@ -130,13 +130,13 @@ class RelayedUpload:
 
 
 BEFORE_A_MODEL = ("engines", "deployments")
-"""Segments of a path behind which some upstreams look for the name of a model."""
+"""Segments of a path after which some upstreams expect the name of a model."""
 MODELS_SEGMENT = "models"
 
 
 @dataclass(frozen=True, slots=True)
 class RelayTarget:
-    """A call that is to be relayed: `target`: path and query below `/v1/`; `named`: an operator's key may be used."""
+    """A call to relay. `target`: path and query below `/v1/`; `named`: an operator's key may be used."""
 
     scope: Scope
     caller: RequestCaller
@@ -145,7 +145,7 @@ class RelayTarget:
 
     @property
     def is_restricted(self) -> bool:
-        """Whether its key names the models that it may ask."""
+        """Whether the caller's key names the models that it may call."""
         return self.caller.key is not None and bool(self.caller.key.models)
 
     @property
@@ -164,8 +164,8 @@ class RelayTarget:
 
 @dataclass(frozen=True, slots=True)
 class RelayDestination:
-    """The upstream, the body for it, and the content type of a body that was written anew. `model`: which it asks, and
-    `user`: for whom, as far as that is known."""
+    """The upstream, the body for it, and the content type of a body that was serialized again. `model` and `user`:
+    which model it calls and for whom, as far as that is known."""
 
     deployment: ModelDeployment
     body: bytes | RelayedUpload | None
@@ -173,7 +173,7 @@ class RelayDestination:
     model: str = ""
     user: str | None = None
     asked: Body | None = None
-    """The body as it was understood, where it was read."""
+    """The parsed body, where it was read."""
 
 
 NOT_NAMED = (
@@ -183,8 +183,8 @@ NOT_NAMED = (
 
 
 class RelayDestinations:
-    """Without a `model_list`, the default upstream. With one, whatever names a model is read: a listed model is served
-    where its entry says, any other is refused, or relayed as it came (`upstream.unlisted`)."""
+    """Without a `model_list`, the default upstream. With one, every call that names a model is read: a listed model is
+    served where its entry points, any other is refused, or relayed unchanged (`upstream.unlisted`)."""
 
     def __init__(self, router: ConfiguredRouter, settings: Settings) -> None:
         self._router = router
@@ -194,7 +194,7 @@ class RelayDestinations:
         self._listed_only = self._has_entries and settings.upstream.unlisted == "refuse"
 
     def default(self, caller: RequestCaller, *, named: bool) -> ModelDeployment:
-        """The default upstream. Raises NotRelayed: not for this caller, or not for this path."""
+        """Returns the default upstream. Raises NotRelayed: it is not for this caller, or not for this path."""
         try:
             deployment = self._router.default("", caller)
         except errors.ModelNotFound:
@@ -204,11 +204,11 @@ class RelayDestinations:
         return deployment
 
     async def of(self, call: RelayTarget, upload: RelayedUpload, place: BodySlot, *, limited: bool) -> RelayDestination:
-        """Where a call goes, with which body. `limited`: what it may cost is to be told by its body; `place`: what a
-        body that is read holds of the budget for large ones.
-        Raises ModelNotFound: the model is not served here; NotRelayed: the call is not for this key, or the model's
+        """Decides where a call goes, with which body. `limited`: the body shows what it may cost; `place`: the share
+        that a body holds of the budget for large ones while it is read.
+        Raises ModelNotFound: the model is not served here; NotRelayed: this key may not make the call, or the model's
         provider has no such path; InvalidRequest: the body, or its model, cannot be read; Overloaded: the body is
-        large, and there is no room for it."""
+        large, and the budget is used up."""
         if self._listed_only:
             self._check_address(call)
         for name in call.models_in_address if call.is_restricted else ():
@@ -234,13 +234,14 @@ class RelayDestinations:
         return replace(found, asked=body, user=call.caller.end_user(fields))
 
     def _reads(self, call: RelayTarget) -> bool:
-        """Whether a body is read before it goes up. With unlisted models only where an operator's key may be used."""
+        """Returns whether a body is read before it is sent; with unlisted models, only if an operator's key may be
+        used."""
         if self._is_strict(call):
             return not only_stores_files(call.scope["method"], call.target.partition("?")[0])
         return (self._has_entries or self._limits_named) and call.named and call.scope["method"] == "POST"
 
     def _is_strict(self, call: RelayTarget) -> bool:
-        """Whether nothing may go up whose model is not known."""
+        """Returns whether a call is sent upstream only if its model is known."""
         return self._listed_only or call.is_restricted
 
     def _model(self, body: Body | None, *, strict: bool) -> str | None:
@@ -261,7 +262,7 @@ class RelayDestinations:
         return RelayDestination(self.default(call.caller, named=call.named), raw)
 
     async def _unlisted(self, call: RelayTarget, model: str, body: Body | None, raw: bytes) -> RelayDestination:
-        """As it came; with a key that names its models as it was understood."""
+        """Relays the body unchanged; with a key that names its models, serialized again as it was parsed."""
         deployment = self.default(call.caller, named=call.named)
         if body is None or not call.is_restricted:
             return RelayDestination(deployment, raw, model=model)
@@ -304,19 +305,19 @@ class RelayDestinations:
 # Which relayed calls are metered, and what is read of them while they pass (guarantee §13.8).
 
 WHOLE_REQUEST = 2**18
-"""Bytes of a request that are kept until its bill is made; of a longer one both ends are read."""
+"""Bytes of a request that are stored until its bill is made; of a longer request, both ends."""
 LARGE_PIECE = 2**15
-"""Packed bytes that are unpacked in a thread."""
+"""Compressed bytes from which on decompression runs in a thread."""
 MANAGED = (b"x-gateway-managed", b"false")
-"""Stands on every relayed answer."""
+"""The header on every relayed answer."""
 MULTIPART_PREFIX = "multipart/"
 LEFT, OURS = "client_disconnected", "internal_error"
 Take = Callable[[bytes], Awaitable[None] | None]
-"""Reads a piece along; what takes long is to be awaited."""
+"""Takes a piece as it passes; returns an awaitable where that takes long."""
 
 
 class CallMetering:
-    """Lets in calls that may cost something, and begins a meter for each that asks a model."""
+    """Admits calls that may cost something, and starts a meter for each that calls a model."""
 
     def __init__(self, bills: RelayedBills, limited: LimitedPipeline) -> None:
         self._bills = bills
@@ -324,20 +325,20 @@ class CallMetering:
         self.clock = bills.clock
 
     def may_limit(self, call: RelayTarget) -> bool:
-        """Whether a budget or limit may apply to a call: others have no body to look into."""
+        """Returns whether a budget or limit may apply to a call; only a POST has a body to read it from."""
         return call.scope["method"] == "POST" and self._limited.may_limit(call.caller.key)
 
     async def admit(self, call: RelayTarget, named: tuple[str, str | None]) -> AdmittedRequest | None:
-        """Lets in a call that names this model and user; None where nothing limits it.
-        Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: there is nothing left."""
+        """Admits a call that names this model and user; returns None where nothing limits it.
+        Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: nothing is left of a budget or limit."""
         if not self.may_limit(call):
             return None
         request_id: str = call.scope["gateway"]["request_id"]
         return await self._limited.relayed(request_id, call.caller, named, self.clock.now())
 
     def meter(self, call: RelayTarget, upload: RelayedUpload) -> "CallMeter | None":
-        """The meter of a call, before its body is read; None for one that asks no model.
-        Raises StorageReadOnly: no bill could be kept."""
+        """Returns the meter of a call, before its body is read; None for a call of no model.
+        Raises StorageReadOnly: no bill could be stored."""
         path = call.target.partition("?")[0].rstrip("/")
         if call.scope["method"] != "POST" or path not in relayed_usage.RELAYED_ENDPOINTS:
             return None
@@ -346,7 +347,7 @@ class CallMetering:
 
 
 class CallMeter:
-    """Reads along, and hands over what it saw once the call is over, however it ends."""
+    """Reads along, and hands over what it saw at the end of the call, however the call ends."""
 
     def __init__(self, bills: RelayedBills, call: RelayTarget, path: str, upload: RelayedUpload) -> None:
         self._bills = bills
@@ -356,11 +357,11 @@ class CallMeter:
         self._at = bills.clock.now(), bills.clock.monotonic()
         self._metered: MeteredCall | None = None
         self.has_bill = False
-        """Whether what was held for it is given back with its bill."""
+        """Whether its bill releases what the admission holds."""
         upload.seen = passthrough.BodySample(WHOLE_REQUEST)
 
     async def most(self, found: RelayDestination) -> tuple[int | None, int]:
-        """Picodollars (None: nobody knows) and tokens that the call may take at the most."""
+        """Returns the most picodollars (None: unknown) and tokens that the call may use."""
         body, raw = found.asked, found.body
         fields = {**found.deployment.parameters, **(body.fields if body is not None else {})}
         sizes = len(raw) if isinstance(raw, bytes) else 0, body.file_bytes if body is not None else 0
@@ -368,7 +369,8 @@ class CallMeter:
 
     @asynccontextmanager
     async def sent(self, deployment: ModelDeployment, admission: HeldAdmission | None = None) -> AsyncIterator[None]:
-        """While the model is asked and its answer passed on. An upstream that refuses charges nothing."""
+        """Meters the call while the block calls the model and relays its answer. An upstream that refuses charges
+        nothing."""
         scope, call = self._call.scope, self._call
         kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
         self._metered = metered = MeteredCall(
@@ -403,7 +405,7 @@ class CallMeter:
                 self._bills.left(metered)
 
     def began(self, answer: RawAnswer) -> Take | None:
-        """The answer's head is there; returns what takes its pieces as sent. An error is no answer of a model."""
+        """Records the head of the answer; returns what takes its pieces as sent. An error is no answer of a model."""
         if self._metered is None:
             return None
         if not 200 <= answer.status < 300:
@@ -418,13 +420,13 @@ class CallMeter:
         return seen.glimpse.add if seen.readable else None
 
     def ended(self) -> None:
-        """All of the answer was sent."""
+        """Records that all of the answer was sent."""
         if self._metered is not None:
             self._metered.status = "complete"
             self._hand_over(None)
 
     def broke(self, error: BaseException) -> None:
-        """The call broke off before its answer was complete."""
+        """Records that the call broke off before its answer was complete."""
         if self._metered is not None:
             answer = self._metered.answer
             self._metered.status = "partial" if answer is not None and answer.glimpse.size else "failed"
@@ -448,14 +450,14 @@ def _unpack(seen: passthrough.UnpackingSample, piece: bytes) -> Awaitable[None] 
 
 
 def _code(error: BaseException) -> str:
-    """How a call ended that has no whole answer, as the ledger has it."""
+    """Returns how a call without a whole answer ended, as the ledger stores it."""
     if isinstance(error, errors.GatewayError):
         return error.code or OURS
     return LEFT if isinstance(error, asyncio.CancelledError | ClientDisconnected | GeneratorExit) else OURS
 
 
 def readable_only(headers: Headers) -> Headers:
-    """The headers with `Accept-Encoding` narrowed to what can be metered: what the client takes of gzip and deflate."""
+    """Narrows `Accept-Encoding` to what can be metered: what the client accepts of gzip and deflate."""
     return [(name, _readable(value) if name == b"accept-encoding" else value) for name, value in headers]
 
 
@@ -470,18 +472,18 @@ def _readable(value: bytes) -> bytes:
 
 
 def marked(headers: Headers) -> Headers:
-    """An answer's headers, which say that it was passed on as it came (guarantee §13.8)."""
+    """Adds to an answer's headers the one that marks it as relayed unchanged (guarantee §13.8)."""
     return [*(pair for pair in headers if pair[0] != MANAGED[0]), MANAGED]
 
 
 WITHOUT_BODY = (204, 304)
 """Statuses whose answers have no body."""
 BODY_HEADERS = (b"content-type", b"content-encoding", b"digest", b"content-digest", b"content-md5")
-"""What is said of a body that is written anew."""
+"""Headers that describe a body, replaced where it is serialized again."""
 
 
 class RelayEndpoint:
-    """Decides where a call goes and with whose key, then lets both bodies flow."""
+    """Decides where a call goes and with whose key, then streams both bodies."""
 
     def __init__(
         self,
@@ -579,7 +581,7 @@ class RelayEndpoint:
 
 
 def _target(scope: Scope, path: str) -> str:
-    """Path and query below the upstream's base, as they came.
+    """Returns path and query below the upstream's base, unchanged.
     Raises MethodNotAllowed: for CONNECT and TRACE; NotRelayed: the upstream could read the path as another one, or the
     request asks for a WebSocket."""
     query = query_up(scope["query_string"].decode("latin-1"))

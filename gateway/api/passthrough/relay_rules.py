@@ -1,4 +1,4 @@
-"""What may be relayed, decided purely: which paths, and which headers go with them (guarantee §1, §8)."""
+"""Decides as pure functions what may be relayed: which paths, and which headers go with them (guarantee §1, §8)."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ PREFIX = "/v1/"
 OWN = ("/v1/conversations/", "/v1/gateway/", "/v1/v1/")
 """Prefixes that are never relayed: the gateway's ids mean nothing to an upstream."""
 ODD = re.compile(r"[%;\\]|\.\.|//|/\Z")
-"""What some server may read another path out of: such a path is none that an operator's key is used for."""
+"""Characters that make some servers read another path: an operator's key is never used for such a path."""
 PATH = re.compile(r"/v1/(?:[\w\-.~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})+", re.ASCII)
 QUERY = re.compile(r"[!-~]*", re.ASCII)
 RELAY_CONTROL_CHAR = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
@@ -35,8 +35,8 @@ UP = frozenset(
         *(b"openai-organization", b"openai-project", b"openai-beta", b"traceparent", b"tracestate", b"baggage"),
     }
 )
-"""The headers that go up with an operator's key, and those of `UP_BY_START`. Any other could make some server take a
-request for another than the one that was looked at, or act for somebody else."""
+"""The headers sent upstream with an operator's key, beside those of `UP_BY_START`. Any other could make some server
+read another request than the one that was checked, or act for somebody else."""
 UP_BY_START = b"x-stainless-"
 FORWARDED_PREFIX = b"x-forwarded-"
 CREDENTIAL_PARAMETERS = frozenset(("key", "api_key", "api-key", "apikey", "access_token", "token"))
@@ -47,27 +47,27 @@ DROPPED_RESPONSE_HEADERS = HOP_BY_HOP_HEADERS | {
     *(b"access-control-allow-methods", b"access-control-allow-headers", b"access-control-max-age"),
     *(b"x-conversation-id", b"clear-site-data"),
 }
-"""Headers of an answer that speak of the upstream's own connection, cookies or host, of who may read it there, or
-that are the gateway's to say."""
+"""Headers of an answer about the upstream's own connection, cookies, host or access rules, and those that the gateway
+sets itself."""
 LOCATION_HEADERS = frozenset((b"location", b"content-location", b"refresh", b"link"))
-"""Headers of an answer that name a place in the account of whoever asked."""
+"""Headers of an answer that name a location in the account of the key that was used."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelayPattern:
-    """One line of `server.relay`. A star in the middle stands for one segment, at the end for one or more."""
+    """One line of `server.relay`. A star in the middle matches one segment, at the end one or more."""
 
     method: str | None
     segments: tuple[str, ...]
 
     @classmethod
     def of(cls, text: str) -> "RelayPattern":
-        """Of `[METHOD ][/v1/]path`; a line without a method stands for all of them."""
+        """Parses `[METHOD ][/v1/]path`; a line without a method matches all methods."""
         method, space, path = text.rpartition(" ")
         return cls(method if space else None, tuple(path.strip("/").removeprefix("v1/").split("/")))
 
     def fits(self, method: str, path: str) -> bool:
-        """Whether the pattern names this call; a path that some server may read in another way (`ODD`) fits none."""
+        """Returns whether the pattern matches a call; a path that a server may read otherwise (`ODD`) matches none."""
         segments = path.removeprefix(PREFIX).split("/")
         if self.method not in (None, method) or ODD.search(path):
             return False
@@ -85,23 +85,23 @@ OF_FILES = (RelayPattern.of("POST files"), RelayPattern.of("POST uploads/*/parts
 
 
 def named_calls(relay: tuple[str, ...]) -> tuple[RelayPattern, ...]:
-    """What may be relayed with an operator's key: the calls of `BY_A_MODEL` and those of `server.relay`."""
+    """Returns the calls that may be relayed with an operator's key: those of `BY_A_MODEL` and of `server.relay`."""
     return (*BY_A_MODEL, *map(RelayPattern.of, relay))
 
 
 def is_operators(method: str, path: str) -> bool:
-    """Whether an operator's key may be used for this call by default. All of these calls are answered by a model.
+    """Returns whether an operator's key may be used for a call by default. A model answers all of these calls.
     `path`: below `/v1/`."""
     return any(pattern.fits(method, PREFIX + path) for pattern in BY_A_MODEL)
 
 
 def only_stores_files(method: str, path: str) -> bool:
-    """Whether a call brings an upstream a file and asks no model: its body need not be read."""
+    """Returns whether a call uploads a file and calls no model: its body need not be read."""
     return any(pattern.fits(method, PREFIX + path) for pattern in OF_FILES)
 
 
 def is_plain_path(raw_path: str) -> bool:
-    """Whether every server reads a path below `/v1/` the same way: no empty or dot segments, however encoded."""
+    """Returns whether every server reads a path below `/v1/` alike: no empty or dot segments, however encoded."""
     if not PATH.fullmatch(raw_path):
         return False
     decoded = raw_path
@@ -114,9 +114,9 @@ def is_plain_path(raw_path: str) -> bool:
 
 
 def headers_up(headers: Headers, *, operator: bool) -> Headers:
-    """The client's headers that go to the upstream, without `Authorization` and whatever else carries a credential: it
-    was given for another place.
-    `operator`: an operator's key is used: only headers of a list go up, and none that holds the client's key."""
+    """Returns the client's headers to send upstream, without `Authorization` and any other credential, which was meant
+    for the gateway.
+    `operator`: an operator's key is used: only listed headers are sent, and none that contains the client's key."""
     dropped = DROPPED_REQUEST_HEADERS | _named_by_connection(headers)
     kept = [
         (name, value)
@@ -132,7 +132,7 @@ def headers_up(headers: Headers, *, operator: bool) -> Headers:
 
 
 def query_up(query: str) -> str:
-    """The query that goes to the upstream: as it came, without parameters that carry a credential, or a key of ours."""
+    """Returns the query to send upstream: unchanged, but without credentials and keys of the gateway."""
     kept = [
         pair
         for pair in query.split("&")
@@ -142,8 +142,8 @@ def query_up(query: str) -> str:
 
 
 def headers_down(headers: Headers, *, operator: bool) -> Headers:
-    """Upstream's headers that go to the client: all but those about its own connection, and with an operator's key none
-    that leads into the operator's account."""
+    """Returns the upstream's headers to send to the client: all but those of its own connection, and with an operator's
+    key none that names a location in the operator's account."""
     dropped = DROPPED_RESPONSE_HEADERS | _named_by_connection(headers) | (LOCATION_HEADERS if operator else frozenset())
     return [(name, value) for name, value in headers if name not in dropped and not RELAY_CONTROL_CHAR.search(value)]
 

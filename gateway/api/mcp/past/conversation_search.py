@@ -190,7 +190,8 @@ EXTRACT_CHARS = 12_000
 
 def artifact_in(read: past_turns.ConversationTexts, artifact_id: str, min_chars: int) -> Artifact | None:
     """Finds an artifact in a document of the conversation, a tool result, or a document inside a user's message; else
-    None. `artifact_id`: its content id; `min_chars`: longer texts in user messages may hold documents
+    None.
+    `artifact_id`: its content id; `min_chars`: longer texts in user messages may hold documents
     (`context.document_min_chars`)."""
     messages = read.messages
     found = [*read.documents, *collect.extract_artifacts_from_messages(messages, len(messages))]
