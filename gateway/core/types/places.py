@@ -1,7 +1,7 @@
 """Places in the text of a document: pages, sheets, slides, files, lines (guarantee §14.2).
 
-Readers mark a place by a line of its own, such as `[page 12]`. The text is all that is stored, so a place can be told
-of any stretch of it, at any time.
+Readers mark a place by a line of its own, such as `[page 12]`. As the text is all that is stored, the place of any
+stretch of it can be determined at any time.
 
 | marker | what follows |
 |---|---|
@@ -10,9 +10,9 @@ of any stretch of it, at any time.
 | `[table customers]` | rows of a database's table |
 | `[file docs/a.txt]` | a file in an archive, or an attachment of a mail; other markers may follow in it |
 
-A large text in regions: short enough that a few of them are read for a question, with the place that each is of.
+A large text is split into regions, each with its place: short enough that a question needs only a few of them.
 
-A region is what is stored, indexed and read of a large document (guarantee §14.7).
+A region is the unit in which a large document is stored, indexed and read (guarantee §14.7).
 """
 
 import re
@@ -25,31 +25,31 @@ from gateway.core.frozen_records import record
 
 PLACE_KINDS = ("page", "slide", "chapter", "cell", "sheet", "table", "file")
 PLACE_NAME_CHARS = 200
-"""Characters of a name in a marker at most."""
+"""Most characters of a name in a marker."""
 PLACE_MARKER = re.compile(rf"^\[({'|'.join(PLACE_KINDS)}) ([^\]\n]{{1,{PLACE_NAME_CHARS + 40}}})\]$", re.MULTILINE)
 BEGINS = re.compile(rf"\n\[(?:{'|'.join(PLACE_KINDS)}) ")
-"""How a marker begins that is not at the beginning of a text. It is far faster to look for."""
+"""Matches the beginning of a marker that is not at the beginning of a text. It is far faster to search for."""
 SHEET = re.compile(r"(.+) ([A-Z]{1,3})(\d+):([A-Z]{1,3})(\d+)\Z")
 NUMBERS_NAMED = re.compile(r"(page|slide|chapter|cell)s? (\d{1,7})(?:-(\d{1,7}))?\Z")
 LINES_NAMED = re.compile(r"lines? (\d{1,9})(?:-(\d{1,9}))?\Z")
 CELLS_NAMED = re.compile(r"(?:'((?:[^']|'')+)'|([^!']+))![A-Z]{1,3}(\d{1,7})(?::[A-Z]{1,3}(\d{1,7}))?\Z")
 NUMBERED = frozenset({"page", "slide", "chapter", "cell"})
 GAP_LINE = re.compile(r"^\[…(?: line (\d{1,9}))?\]$", re.MULTILINE)
-"""The line between two stretches of an excerpt: `[…]`, or `[… line 350]` where the number of the line below it is known
+"""The line between two stretches of an excerpt: `[…]`, or `[… line 350]` if the number of the next line is known
 (`TextRegion`)."""
 Span = tuple[int, int]
 NOTE_START, LEFT_OUT_START, NOTE_END = "(Note: ", "(Not read: ", ")"
 NOTES = re.compile(r"(?:\n\((?:Note|Not read): [^\n]*\))+\s*\Z")
 NOTES_CHARS = 4000
-"""Characters at the end of a text in which its notes stand."""
+"""Characters at the end of a text that are searched for its notes."""
 NO_TEXT = re.compile(r"\bPages? ([\d, -]+) holds? no text")
 LINES_COUNTED_CHARS = 20_000
-"""Characters of which the lines are counted at once; those of the last of them are looked for one by one."""
+"""Characters whose lines are counted at once; the lines of the last such piece are searched one by one."""
 PLAIN_NAME = re.compile(r"\w+\Z")
 
 
 def is_marked(text: str) -> bool:
-    """Whether places are marked in a text."""
+    """Returns whether a text contains place markers."""
     first = BEGINS.search(text)
     return PLACE_MARKER.match(text) is not None or (
         first is not None and PLACE_MARKER.search(text, first.start()) is not None
@@ -57,7 +57,7 @@ def is_marked(text: str) -> bool:
 
 
 def after_markers(text: str, start: int, end: int) -> int:
-    """Where a stretch begins that stands below its markers."""
+    """Returns the start of a stretch after its leading markers."""
     while (found := PLACE_MARKER.match(text, start, end)) is not None:
         start = found.end()
         while start < end and text[start] in "\r\n":
@@ -66,24 +66,24 @@ def after_markers(text: str, start: int, end: int) -> int:
 
 
 def marker(kind: str, name: str) -> str:
-    """The line that marks a place. What a marker cannot hold of a name is left out."""
+    """Makes the line that marks a place. Characters of a name that a marker cannot hold are replaced or cut."""
     plain = " ".join(name.replace("[", "(").replace("]", ")").split())
     return f"[{kind} {plain[:PLACE_NAME_CHARS] or '?'}]"
 
 
 def plain_lines(text: str) -> str:
-    """A document's own text, of which no line looks like the mark of a place: only readers mark places."""
+    """Indents lines of a document's own text that look like place markers: only readers mark places."""
     return PLACE_MARKER.sub(lambda found: f" {found[0]}", text) if "[" in text else text
 
 
 def sheet_marker(name: str, first_row: int, last_column: str, last_row: int, first_column: str = "A") -> str:
-    """The line above the rows `first_row` to `last_row` of a sheet."""
+    """Makes the marker line above the rows `first_row` to `last_row` of a sheet."""
     plain = marker("sheet", name)[1:-1]
     return f"[{plain} {first_column}{first_row}:{last_column}{last_row}]"
 
 
 def gap(line: int | None = None) -> str:
-    """The line that stands for what an excerpt leaves out, above the line of that number."""
+    """Makes the line that replaces text left out of an excerpt; `line`: the number of the next line, if known."""
     return "[…]" if line is None else f"[… line {line}]"
 
 
@@ -94,7 +94,7 @@ class _PlaceGap(NamedTuple):
 
 
 class _CountedStretch(NamedTuple):
-    """A stretch without gaps, and the number of its first line; None if nobody knows it."""
+    """A stretch without gaps, and the number of its first line; None if unknown."""
 
     start: int
     end: int
@@ -102,8 +102,8 @@ class _CountedStretch(NamedTuple):
 
 
 class PlaceSection(NamedTuple):
-    """Characters `start` to `end` of a text from one marker to the next one, of which `body` is the first below the
-    marker. `kind` and `name` are the marker's; `file` is the name of the file that it is in."""
+    """Characters `start` to `end` of a text, from one marker to the next; `body` is the first one after the marker.
+    `kind` and `name` are the marker's; `file` is the name of the file that contains it."""
 
     kind: str
     name: str
@@ -121,7 +121,7 @@ class _MarkedStretch(NamedTuple):
 
 
 def _markers(text: str) -> Iterator[re.Match[str]]:
-    """All markers. Looked for by how they begin, a long text takes a tenth of the time."""
+    """Yields all markers. Searching for their beginnings takes a tenth of the time in a long text."""
     if first := PLACE_MARKER.match(text):
         yield first
     for begins in BEGINS.finditer(text):
@@ -130,8 +130,8 @@ def _markers(text: str) -> Iterator[re.Match[str]]:
 
 
 class TextPlaces:
-    """The places of one text; finding the markers is one pass over it. `excerpt`: what is left out of it is told by
-    lines `GAP_LINE`; lines below one are counted where it says the first one's number."""
+    """The places of one text; finding the markers is one pass over it. `excerpt`: lines `GAP_LINE` mark omissions; the
+    lines after one are counted only if it names their first number."""
 
     def __init__(self, text: str, *, excerpt: bool = False) -> None:
         self._text = text
@@ -144,8 +144,8 @@ class TextPlaces:
         self._gap_starts = [each.start for each in self._gaps]
 
     def of(self, start: int, end: int) -> str:
-        """The place of the characters `start` to `end`: `page 12`, `pages 12-13`, `Sales!A4:F19`, `file a.txt, lines
-        3-9`, `lines 120-131`; "" for the only line of a text without marks."""
+        """Names the place of the characters `start` to `end`: `page 12`, `pages 12-13`, `Sales!A4:F19`, `file a.txt,
+        lines 3-9`, `lines 120-131`; "" for the only line of a text without markers."""
         start, end = self._between_gaps(start, end)
         first = bisect_right(self._starts, start) - 1
         last = max(first, bisect_right(self._starts, max(start, end - 1)) - 1)
@@ -156,8 +156,8 @@ class TextPlaces:
         return ", ".join(each for each in (f"file {self._marked[file].name}" if file >= 0 else "", inner) if each)
 
     def find(self, place: str) -> list[Span]:
-        """The stretches of a place as `of` words it, in order; none if the text has no such place. Files may share a
-        name, and an excerpt may have several parts of a place."""
+        """Finds the stretches of a place as named by `of`, in order; empty if the text has no such place. Files may
+        share a name, and an excerpt may have several parts of a place."""
         if not place.startswith("file "):
             return self._within(place, [range(len(self._marked))], 0)
         files = self._files(place.removeprefix("file "))
@@ -169,7 +169,7 @@ class TextPlaces:
         return self._within(inner, [range(low, high) for low, high in files], None)
 
     def sections(self) -> Iterator[PlaceSection]:
-        """What stands between two markers, in order; what stands before the first one has no kind."""
+        """Yields the sections between markers, in order; text before the first marker has no kind."""
         if self._end_of(-1) > 0:
             yield PlaceSection("", "", "", 0, 0, self._end_of(-1))
         for number, each in enumerate(self._marked):
@@ -178,8 +178,8 @@ class TextPlaces:
             yield PlaceSection(each.kind, each.name, named, each.start, each.end + 1, self._end_of(number))
 
     def lines_of(self, section: PlaceSection, first: int, last: int) -> list[Span]:
-        """The lines `first` to `last` of a section, as far as they are there: rows of a sheet by their numbers, else
-        lines below a file's marker, or those of a text before its first one."""
+        """Finds the lines `first` to `last` of a section, as far as they exist: rows of a sheet by their numbers, lines
+        below a file's marker, or lines of a text before its first marker."""
         if section.kind in ("", "file"):
             return self._lines_named(self._counted_below(section.body, section.end), first, last, whole=False)
         sheet = SHEET.match(section.name) if section.kind == "sheet" else None
@@ -189,14 +189,14 @@ class TextPlaces:
         return self._lines_named(counted, first, min(last, int(sheet[5])), whole=False)
 
     def without_gaps(self, start: int, end: int) -> Iterator[Span]:
-        """A stretch without the lines that stand for what is left out."""
+        """Yields the pieces of a stretch between the lines that mark omissions."""
         for each in self._counted(start, end):
             if self._text[each.start : each.end].strip():
                 yield each.start, each.end
 
     def _within(self, place: str, among: Sequence[range], origin: int | None) -> list[Span]:
-        """A place in these stretches of markers; lines are counted from `origin`, None: from below the first marker of
-        each."""
+        """Finds a place within these ranges of markers; lines are counted from `origin`, None: from below the first
+        marker of each range."""
         found: list[Span] = []
         for numbers in among:
             if named := NUMBERS_NAMED.match(place):
@@ -214,7 +214,8 @@ class TextPlaces:
         return found
 
     def _files(self, wanted: str) -> list[tuple[int, int]]:
-        """The numbers of a file's markers, from its own on, of each file of that name; the longest that fits counts."""
+        """Finds the ranges of markers, each file's own included, of all files of a name; the longest matching name
+        counts."""
         files = [number for number, each in enumerate(self._marked) if each.kind == "file"]
         names = {self._marked[number].name for number in files}
         name = max((n for n in names if wanted == n or wanted.startswith(f"{n}, ")), key=len, default=None)
@@ -222,7 +223,7 @@ class TextPlaces:
         return [(low, high) for low, high in zip(files, ends, strict=True) if self._marked[low].name == name]
 
     def _numbered(self, kind: str, first: int, last: int, among: range) -> list[Span]:
-        """From the marker of one number to the end of another's section."""
+        """Finds the stretch from the marker of number `first` to the end of the section of number `last`."""
         begin: int | None = None
         until: int | None = None
         for number in among:
@@ -245,7 +246,8 @@ class TextPlaces:
     def _lines_named(
         self, counted: Sequence[_CountedStretch], first: int, last: int, *, whole: bool = True
     ) -> list[Span]:
-        """The lines `first` to `last` of a stretch. `whole`: where nothing is left out, all of them or none."""
+        """Finds the lines `first` to `last` in counted stretches. `whole`: all of them or none, if the text has no
+        gaps."""
         found: list[Span] = []
         for each in counted:
             top = max(first, each.line or 0)
@@ -263,8 +265,8 @@ class TextPlaces:
         return found
 
     def _below(self, at: int, end: int, lines: int) -> int | None:
-        """Where the line begins that is so many below that at `at`; None if it is not there. Many are counted at once:
-        a line of a long text is a million below its first one."""
+        """Returns the start of the line that is `lines` below the one at `at`; None if there is none. Lines are counted
+        in bulk, since in a long text there may be a million."""
         while lines > 0 and at < end:
             until = min(end, at + LINES_COUNTED_CHARS)
             here = self._text.count("\n", at, until)
@@ -277,7 +279,7 @@ class TextPlaces:
         return at if not lines else None
 
     def _cells(self, name: str, top: int, bottom: int, among: range) -> list[Span]:
-        """The rows `top` to `bottom` of a sheet."""
+        """Finds the rows `top` to `bottom` of a sheet."""
         found: list[Span] = []
         for number in among:
             each = self._marked[number]
@@ -288,12 +290,12 @@ class TextPlaces:
         return found
 
     def _counted_below(self, origin: int, end: int) -> list[_CountedStretch]:
-        """What stands from `origin` on, where a text begins, or what is below a file's marker."""
+        """Cuts a stretch at gaps; `origin` is the beginning of a text, or of the text below a file's marker."""
         return list(self._counted(origin, end, self._first_line(origin)))
 
     def _first_line(self, origin: int) -> int | None:
-        """The number of the line at `origin`, where a text or what is below a file's marker begins: not 1 where the
-        marker was carried below a gap."""
+        """Returns the number of the line at `origin`, the beginning of a text, or of the text below a file's marker: 1,
+        unless the marker was carried below a gap."""
         number = bisect_right(self._gap_starts, origin) - 1
         if number < 0 or self._gaps[number].end >= origin:
             return 1
@@ -301,7 +303,7 @@ class TextPlaces:
         return self._gaps[number].line if after_markers(self._text, below, origin) >= origin else 1
 
     def _counted(self, start: int, end: int, line: int | None = None) -> Iterator[_CountedStretch]:
-        """A stretch cut at gaps; `line` is the number of its first line."""
+        """Yields the pieces of a stretch between gaps; `line` is the number of its first line."""
         low, high = bisect_right(self._gap_starts, start - 1), bisect_right(self._gap_starts, end - 1)
         for each in self._gaps[low:high]:
             yield _CountedStretch(start, each.start, line)
@@ -309,14 +311,14 @@ class TextPlaces:
         yield _CountedStretch(min(start, end), end, line)
 
     def _between_gaps(self, start: int, end: int) -> Span:
-        """A stretch without gaps at its ends."""
+        """Returns a stretch without gaps at its ends."""
         if not self._gaps:
             return start, end
         found = list(self.without_gaps(start, end))
         return (found[0][0], found[-1][1]) if found else (start, end)
 
     def _is_empty_file(self, number: int) -> bool:
-        """Whether it is a file that begins with a marker, such as that of its first page."""
+        """Returns whether a marker is that of a file whose text begins with another marker, such as a first page's."""
         here, after = self._marked[number], self._marked[number + 1]
         return here.kind == "file" != after.kind and not self._text[here.end : after.start].strip()
 
@@ -336,7 +338,7 @@ class TextPlaces:
         return self._starts[number + 1] if number + 1 < len(self._starts) else len(self._text)
 
     def _range(self, begin: _MarkedStretch, start: int, end: int) -> str:
-        """The cells of a stretch of a sheet."""
+        """Names the cells of a stretch of a sheet."""
         found = SHEET.match(begin.name)
         if found is None:
             return f"sheet {begin.name}"
@@ -346,7 +348,7 @@ class TextPlaces:
         return f"{quoted}!{left}{min(int(top) + low, int(bottom))}:{right}{min(int(top) + high, int(bottom))}"
 
     def _rows(self, origin: int, start: int, end: int) -> tuple[int, int]:
-        """Numbers of the first and the last line of a stretch, from 0, counted from `origin`."""
+        """Returns the numbers of the first and the last line of a stretch, from 0, counted from `origin`."""
         start = max(start, origin)
         stretch = self._text[start:end].rstrip()
         start += len(stretch) - len(stretch := stretch.lstrip("\n")) if stretch.startswith("\n") else 0
@@ -365,7 +367,7 @@ class TextPlaces:
 
 
 def page_list(numbers: Sequence[int]) -> str:
-    """Numbers for a sentence, neighbours joined: `3, 7-9`."""
+    """Formats numbers for a sentence, with ranges: `3, 7-9`."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:
@@ -376,12 +378,12 @@ def page_list(numbers: Sequence[int]) -> str:
 
 
 def named_pages(numbers: Sequence[int]) -> str:
-    """`page 7`, `pages 3, 7-9`."""
+    """Formats page numbers for a sentence: `page 7`, `pages 3, 7-9`."""
     return f"page{'s' if len(numbers) > 1 else ''} {page_list(numbers)}"
 
 
 def notes_of(text: str) -> str:
-    """What the reader of a document has noted behind its text; "" if nothing."""
+    """Returns the notes that a document's reader added after its text; "" if there are none."""
     return " ".join(line.partition(": ")[2].removesuffix(NOTE_END) for line in _note_lines(text))
 
 
@@ -392,27 +394,27 @@ def _note_lines(text: str) -> list[str]:
 
 
 def pages_without_text(text: str) -> str:
-    """The pages of a PDF that its reader has told to hold no text, such as `3, 7-9`; "" if there are none."""
+    """Returns the pages of a PDF that its reader noted to hold no text, such as `3, 7-9`; "" if there are none."""
     found = NO_TEXT.search(notes_of(text))
     return found[1] if found else ""
 
 
 def left_out_of(text: str) -> str:
-    """What a document's reader has told that it left out, as sentences; "" if it read everything."""
+    """Returns what a document's reader noted that it left out, as sentences; "" if it read everything."""
     starts, ends = len(LEFT_OUT_START), len(NOTE_END)
     return " ".join(line[starts:-ends] for line in _note_lines(text) if line.startswith(LEFT_OUT_START))
 
 
 def no_text_note(numbers: Sequence[int], why: str = "") -> str:
-    """What is told of pages without text."""
+    """Renders the note on pages without text; `why`: a reason to append."""
     some, hold = ("Pages", "hold") if len(numbers) > 1 else ("Page", "holds")
     return f"{some} {page_list(numbers)} {hold} no text{why}."
 
 
 REGION_CHARS = 8_000
-"""Characters of a region: several chunks, so that words that belong together are seldom in two."""
+"""Most characters of a region: several chunks, so that related words are rarely in two regions."""
 PLACE_LOOKBACK_CHARS = REGION_CHARS // 4
-"""Characters before a region's end within which the end of a paragraph or line is looked for."""
+"""Characters before a region's end that are searched for the end of a paragraph or line."""
 STORED_LINE = re.compile(r"(?:^|\n)line (\d{1,9})\Z")
 REGION_ENDS = ("\n\n", "\n", " ")
 """Where a region may end: after a paragraph, a line, a word."""
@@ -420,8 +422,8 @@ REGION_ENDS = ("\n\n", "\n", " ")
 
 @record
 class TextRegion:
-    """A stretch of a text: its number, its first character, the marker lines that it stands under, and the number of
-    its first line, as `core.types.places` counts lines; None where it counts none, or where it was stored without."""
+    """A stretch of a text: its number, the position of its first character, the marker lines in force, and the number
+    of its first line, as `core.types.places` counts lines; None if lines are not counted there, or none was stored."""
 
     number: int
     start: int
@@ -431,18 +433,18 @@ class TextRegion:
 
     @property
     def where(self) -> str:
-        """Place and line as they are stored."""
+        """Place and line in stored form."""
         return "\n".join(each for each in (self.place, f"line {self.line}" if self.line is not None else "") if each)
 
 
 def place_and_line(where: str) -> tuple[str, int | None]:
-    """The marker lines and the number of the first line, as `TextRegion.where` has them."""
+    """Parses `TextRegion.where` into the marker lines and the number of the first line; None if it has none."""
     found = STORED_LINE.search(where)
     return (where[: found.start()], int(found[1])) if found else (where, None)
 
 
 class RegionPlace(NamedTuple):
-    """Where a region stands, as `TextRegion` tells it."""
+    """The place of a region, with the fields of `TextRegion`."""
 
     number: int
     place: str
@@ -450,7 +452,7 @@ class RegionPlace(NamedTuple):
 
 
 def region_spans(text: str) -> Iterator[Span]:
-    """The text in regions, each of which ends with a paragraph, a line or a word, if it has any."""
+    """Yields the spans of a text's regions, each of which ends with a paragraph, a line or a word if possible."""
     start = 0
     while start < len(text):
         end = min(len(text), start + REGION_CHARS)
@@ -462,12 +464,12 @@ def region_spans(text: str) -> Iterator[Span]:
 
 
 def region_count(text: str) -> int:
-    """How many regions a text has."""
+    """Counts the regions of a text."""
     return sum(1 for _ in region_spans(text))
 
 
 def regions_of(text: str) -> Iterator[TextRegion]:
-    """The regions one after the other; no copy of the whole is made."""
+    """Yields the regions of a text, without copying the whole."""
     carried = _CarriedMarkers()
     for number, (start, end) in enumerate(region_spans(text)):
         own = text[start:end]
@@ -476,7 +478,7 @@ def regions_of(text: str) -> Iterator[TextRegion]:
 
 
 class _CarriedMarkers:
-    """The marker lines that hold at the end of what was read: a file's, and that of a place in it."""
+    """The marker lines in force at the end of the text read so far: a file's, and that of a place in it."""
 
     def __init__(self) -> None:
         self._file = ""
@@ -489,11 +491,11 @@ class _CarriedMarkers:
 
     @property
     def line(self) -> int | None:
-        """The number of the line that comes next, where no place but a file's holds."""
+        """The number of the next line, if no place but a file's is in force; else None."""
         return self._rows + 1 if not self._inner else None
 
     def read(self, text: str) -> None:
-        """A stretch that follows on what was read."""
+        """Reads the next stretch of the text."""
         at = 0
         for found in PLACE_MARKER.finditer(text):
             if found[1] == "file":
@@ -505,7 +507,8 @@ class _CarriedMarkers:
         self._rows += text.count("\n", at)
 
     def _moved(self) -> str:
-        """The marker of a sheet begins with the row that comes next, since cells follow from counting lines."""
+        """Returns the inner marker; a sheet's is adjusted to begin with the next row, since rows are counted by
+        lines."""
         marked = PLACE_MARKER.match(self._inner)
         found = SHEET.match(marked[2]) if marked is not None and marked[1] == "sheet" else None
         if found is None:
@@ -516,8 +519,8 @@ class _CarriedMarkers:
 
 
 def joined(regions: Iterable[TextRegion]) -> str:
-    """Regions as one text in their order. Where something is left out between two, a line says so, with the number of
-    the next line where that is known; below it stands the place of what follows."""
+    """Joins regions into one text in their order. A line marks each gap between two, with the number of the next line
+    if known; below it is the place of the next region."""
     pieces: list[str] = []
     expected = 0
     for region in regions:
@@ -533,8 +536,8 @@ def joined(regions: Iterable[TextRegion]) -> str:
 
 @record
 class LargeIndex:
-    """What the storage knows of a large document: its size, how many of its regions are indexed, and the buckets that
-    were asked for, by segment and bucket (`retrieval.stored.postings`). `status`: `building`, `ready` or `failed`."""
+    """The stored index of a large document: its size, how many of its regions are indexed, and the requested buckets,
+    by segment and bucket (`retrieval.stored.postings`). `status`: `building`, `ready` or `failed`."""
 
     digest: str
     chars: int
@@ -545,13 +548,13 @@ class LargeIndex:
 
     @property
     def progress(self) -> float:
-        """How much of it is indexed, as a fraction of 1."""
+        """The part of it that is indexed, from 0 to 1."""
         return round(self.indexed / self.regions, 4) if self.regions else 1.0
 
 
 @record
 class IndexClaim:
-    """A document whose index a process makes: it goes on behind the regions that are indexed."""
+    """A document whose index a process builds, continuing after the regions that are indexed."""
 
     tenant: str
     digest: str

@@ -1,4 +1,4 @@
-"""Conversations as they are listed, and pages of their items (guarantee §3.5, §8)."""
+"""Lists of conversations, and pages of their items (guarantee §3.5, §8)."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,7 +19,7 @@ Instructions = tuple[dict[str, Any], ...]
 @record
 class ImportedMessage:
     """A message with its place in the tree: `parent` is an index into the messages, `instructions` one into the
-    system messages; `request` is the id that its request had where it came from."""
+    system messages; `request` is the id that its request had at its origin."""
 
     message: ConversationMessage
     name: str
@@ -32,7 +32,7 @@ class ImportedMessage:
 
 @record
 class ImportedAttachment:
-    """A document of the conversation; `document` is what its title, source, label and content are."""
+    """A document of the conversation; `document` holds its title, source, label and content."""
 
     number: int
     artifact_id: str
@@ -43,8 +43,8 @@ class ImportedAttachment:
 
 @record
 class ImportedConversation:
-    """A conversation as an export holds it. `head` is an index into the messages; `in_force` one into the instructions.
-    `requests` are bills and completions by the ids that they had, for information."""
+    """A conversation in the form of an export. `head` is an index into the messages; `in_force` one into the
+    instructions. `requests` are bills and completions by their original ids, for information."""
 
     created_at: datetime
     metadata: dict[str, str] | None
@@ -61,7 +61,7 @@ class ImportedConversation:
 
 @record
 class ImportResult:
-    """What became of it: a new conversation, and the session names that were taken already."""
+    """The result of an import: a new conversation, and the session names that were already taken."""
 
     conversation_id: str
     taken_names: tuple[str, ...] = ()
@@ -81,9 +81,9 @@ class ConversationRecord:
 
 @record
 class WindowRecord:
-    """What the latest answered request left of a conversation's window: its bill, with the artifacts that stand, and
-    how many turns began before what was forwarded (None where that cannot be told). `latest` is None where none was
-    answered. `segments` are the summaries of old turns, oldest first; `things` counts what is remembered."""
+    """A conversation's window after the latest answered request: its bill, with the artifacts in the window, and how
+    many turns began before the forwarded messages (None if unknown). `latest` is None if no request was answered.
+    `segments` are the summaries of old turns, oldest first; `things` counts the remembered things."""
 
     latest: LedgerEntry | None = None
     turns_excluded: int | None = 0
@@ -100,14 +100,14 @@ class NewConversation:
     messages: Sequence[ConversationMessage] = ()
     team_task: str | None = None
     retention_days: float | None = None
-    """Of the key that begins it."""
+    """Retention of the key that begins it."""
 
 
 @record
 class RecordQuery:
-    """A page of a tenant's conversations, in the order in which they began.
+    """Selects a page of a tenant's conversations, in the order in which they began.
 
-    Times are from and until, the latter not included. `after` is the id of the last one seen.
+    The `_until` times are exclusive. `after` is the id of the last conversation seen.
     """
 
     limit: int = 20
@@ -123,7 +123,7 @@ class RecordQuery:
 
 @record
 class ItemQuery:
-    """A page of a conversation's items; `after` is the id of the last one seen."""
+    """Selects a page of a conversation's items; `after` is the id of the last one seen."""
 
     limit: int = 20
     after: str | None = None
@@ -132,9 +132,9 @@ class ItemQuery:
 
 @record
 class AttachmentRecord:
-    """An attached document with its number in the conversation and its client's `attachment_type`. `index` of a large
-    one; `part` where its content is a part of its text: where that begins. `file_id`: the file of our own that it was
-    read from."""
+    """An attached document with its number in the conversation and its client's `attachment_type`. `index`: that of a
+    large document; `part`: the first character, if its content is a part of its text. `file_id`: the gateway's file
+    from which it was read."""
 
     document: Artifact
     number: int
@@ -147,7 +147,8 @@ class AttachmentRecord:
 
 @record
 class TextPart:
-    """The stretch of a document's text that is wanted: its first character, and how many; None: what is there of it."""
+    """The wanted stretch of a document's text: its first character, and the number of characters; None: all that is
+    stored."""
 
     offset: int = 0
     limit: int | None = None

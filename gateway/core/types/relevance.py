@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     import numpy
 
 Vector = bytes
-"""A vector of length 1 as little-endian float16: the same whether it was just made or kept."""
+"""A vector of length 1 as little-endian float16, whether new or cached."""
 
 
 class EmbeddingFault(Exception):
-    """An embedding model gave no usable vectors, or cannot be run; the message says why."""
+    """An embedding model gave no usable vectors, or cannot be run; the message states why."""
 
 
 @record
@@ -37,7 +37,7 @@ class EmbeddingTariff:
 
 
 def packed(rows: "numpy.ndarray[Any, Any]") -> list[Vector]:
-    """Normalises the rows of a matrix.
+    """Normalises the rows of a matrix to vectors of length 1.
     Raises EmbeddingFault: a row has no direction, because it holds NaN, infinity or only zeros."""
     wide = rows.astype("f8")
     lengths = (wide * wide).sum(axis=1, keepdims=True) ** 0.5
@@ -58,12 +58,12 @@ class RelevanceQuery:
 
 @record
 class SearchedSource:
-    """A text that is searched: an artifact, or one message of an old turn.
+    """A text to search: an artifact, or one message of an old turn.
 
     `label` is searched along with each passage: a tool's name with the arguments of its call, a document's title, a
     speaker. `number` is the index of its message in the conversation; attached documents come last. `excerpt_of` is the
-    digest of the large document of which it is parts (`core.types.places`); "" if it is none. `named` are the lines
-    of it that the question names; None: it is to be looked which.
+    digest of the large document of which it holds parts (`core.types.places`); "" if it is no excerpt. `named` are the
+    lines that the question names; None: still to be found.
     """
 
     content: str
@@ -78,8 +78,8 @@ class SearchedSource:
 @record
 class RankedPassage:
     """Characters `start` to `end` of a source's content. Scores of one call are comparable; 0 means irrelevant.
-    `heading` must stand above the passage for it to be understood: a table's first row, the headings of its section.
-    `called`: the query asks for it by itself, not merely rather than for others."""
+    `heading` must be shown above the passage for it to be understood: a table's first row, the headings of its section.
+    `called`: the query matches the passage itself, and not only better than other passages."""
 
     start: int
     end: int
@@ -90,4 +90,4 @@ class RankedPassage:
 
 Relevance = Callable[[RelevanceQuery, Sequence[SearchedSource]], list[list[RankedPassage]]]
 """Scores passages by their relevance to a query: for each source all its passages in document order, without overlap;
-only white space is in none."""
+they cover all but white space."""

@@ -1,5 +1,5 @@
-"""Tool steps as they stand in messages: calls and their results, as tools make them, and as functions did before
-there were tools (`function_call`, role `function`)."""
+"""Tool steps in messages: calls and their results, of tools, and of the functions that preceded them (`function_call`,
+role `function`)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, takewhile
@@ -12,21 +12,21 @@ from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessa
 RESULT_ROLES = ("tool", "function")
 TOOL_CALL_FIELDS = ("tool_calls", "function_call")
 SERVER_CALL = "srvtoolu_"
-"""How the ids of calls begin that Anthropic answers itself: other gateways hand them to clients as theirs."""
+"""Prefix of the ids of calls that Anthropic answers itself; other gateways return them to clients as ordinary calls."""
 
 
 def calls_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The calls that an assistant's message makes; empty for any other. That of a function has no id."""
+    """Lists the calls that an assistant's message makes; empty for any other. A `function_call` has no id."""
     calls = [call for call in body.get("tool_calls") or () if isinstance(call, dict)]
     function = body.get("function_call")
     return [*calls, {"function": function}] if isinstance(function, dict) else calls
 
 
 def turn_starts(roles: Iterable[str]) -> list[int]:
-    """Finds the messages of a conversation that begin its turns, by their roles alone, as indexes in order.
+    """Finds the messages that begin the turns of a conversation, by their roles alone, as indexes in order.
 
-    A user's message begins one, unless it stands behind the results of a tool loop that goes on: agents put reminders,
-    skills and what a person says meanwhile there (guarantee §4 I4).
+    A user message begins a turn, unless it follows the results of a tool loop that continues: agents put reminders,
+    skills and interjections of a person there (guarantee §4 I4).
     """
     starts: list[int] = []
     in_loop = False
@@ -38,14 +38,14 @@ def turn_starts(roles: Iterable[str]) -> list[int]:
 
 
 def in_loop_after(role: str, *, before: bool) -> bool:
-    """Whether a user's message behind one of that role stands in a tool loop.
-    `before`: whether it would have stood in one without that message."""
+    """Returns whether a user message after one of that role is in a tool loop.
+    `before`: whether it would be in one without that message."""
     return before if role == "user" or role in INSTRUCTION_ROLES else role in RESULT_ROLES
 
 
 def text_of(content: object, documents: Mapping[int, str] = NO_DOCUMENTS) -> str:
-    """The text of a tool message's content; other parts than texts are passed over.
-    `documents`: what those of its parts say that are documents, by their numbers."""
+    """Returns the text of a tool message's content; parts that are not text are skipped.
+    `documents`: texts of the parts that are documents, by part number."""
     if isinstance(content, str):
         return content
     texts = (
@@ -57,12 +57,12 @@ def text_of(content: object, documents: Mapping[int, str] = NO_DOCUMENTS) -> str
 
 
 def without_calls(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What an assistant said beside its calls."""
+    """Removes the calls from an assistant's message."""
     return {name: value for name, value in body.items() if name not in TOOL_CALL_FIELDS}
 
 
 def server_calls(messages: Sequence[Mapping[str, Any]]) -> dict[int, list[dict[str, Any]]]:
-    """The calls without a result that Anthropic answered itself, by the places of their messages."""
+    """Finds the calls without a result that Anthropic answered itself, by the indexes of their messages."""
     found: dict[int, list[dict[str, Any]]] = {}
     for index, message in enumerate(messages):
         calls = message.get("tool_calls")
@@ -74,14 +74,14 @@ def server_calls(messages: Sequence[Mapping[str, Any]]) -> dict[int, list[dict[s
 
 
 def without_some(body: Mapping[str, Any], left_out: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A message without these of its calls."""
+    """Removes the calls `left_out` from a message."""
     calls = [call for call in body["tool_calls"] if call not in left_out]
     return {**body, "tool_calls": calls} if calls else {**without_calls(body), "content": body.get("content") or ""}
 
 
 def take_call(calls: list[dict[str, Any]], result: Mapping[str, Any]) -> dict[str, Any]:
-    """The call that a result answers, taken out of `calls`: where ids are repeated, their order counts (§3.3). A
-    function's result names the function. Empty if there is none."""
+    """Removes from `calls` the call that a result answers and returns it: the first of several with the same id (§3.3).
+    A function's result names the function. Empty if there is none."""
     for number, call in enumerate(calls):
         if _answers(result, call):
             return calls.pop(number)
@@ -89,19 +89,19 @@ def take_call(calls: list[dict[str, Any]], result: Mapping[str, Any]) -> dict[st
 
 
 def asked(call: Mapping[str, Any]) -> tuple[str, str]:
-    """The name of the tool that was called, and the arguments as they were written."""
+    """Returns the name of the called tool, and the arguments as they were written."""
     function, custom = call.get("function") or {}, call.get("custom") or {}
     arguments = function.get("arguments") or custom.get("input") or ""
     return str(function.get("name") or custom.get("name") or "tool"), str(arguments)
 
 
 def tool_of(result: Mapping[str, Any], call: Mapping[str, Any]) -> str:
-    """The name of the tool whose result this is, to that call."""
+    """Returns the name of the tool that gave a result to a call."""
     return str(result.get("name") or asked(call)[0])
 
 
 def result_of(result: Mapping[str, Any], call: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """A tool's result, to that call: artifact id, text, the tool's name and the arguments."""
+    """Returns artifact id and text of a result to a call, the tool's name and the arguments."""
     text = text_of(result.get("content"))
     return artifact_id(text), text, tool_of(result, call), asked(call)[1]
 
@@ -113,7 +113,7 @@ def _answers(result: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
 
 
 def open_step(messages: Sequence[ConversationMessage]) -> tuple[ConversationMessage, ...]:
-    """The last message that is no tool's result, and the results that follow it: its calls may still be answered."""
+    """Returns the last message that is not a tool result, and the results after it: its calls may still be answered."""
     start = len(messages)
     while start and messages[start - 1].role in RESULT_ROLES:
         start -= 1
