@@ -81,8 +81,8 @@ class ConversationRecord:
 
 @record
 class WindowRecord:
-    """A conversation's window after the latest answered request: its bill, with the artifacts in the window, and how
-    many turns began before the forwarded messages (None if unknown). `latest` is None if no request was answered.
+    """A conversation's window after the latest answered request: its bill, with the records of unchanged artifacts, and
+    how many turns began before the forwarded messages (None if unknown). `latest` None: no request was answered.
     `segments` are the summaries of old turns, oldest first; `things` counts the remembered things."""
 
     latest: LedgerEntry | None = None

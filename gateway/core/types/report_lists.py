@@ -1,5 +1,5 @@
-"""Lists of conversations and requests as pages and commands show them, newest first (guarantee §13.9), and outlines: a
-conversation's messages without what they say."""
+"""Lists of conversations and requests for web pages and commands, newest first (guarantee §13.9), and outlines: a
+conversation's messages without their content."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -13,7 +13,7 @@ from gateway.core.types.turn import LedgerEntry, TurnStatus
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CHAT_ENDPOINT = "chat"
-"""What the endpoint of chat completions is called where one is asked for or shown; their rows name none."""
+"""The endpoint name of chat completions in queries and lists; their rows in the ledger name none."""
 MAX_ID_CHARS = 64
 MAX_POSITION_DIGITS = 18
 T = TypeVar("T")
@@ -23,18 +23,19 @@ Direction = Literal["older", "newer"]
 
 @record
 class RequestPosition:
-    """A place in an order of requests: microseconds since 1970, picodollars or milliseconds, and an id among equals."""
+    """A position in a sorted list of requests: microseconds since 1970, picodollars or milliseconds, and an id to order
+    equal values."""
 
     value: int
     id: str
 
     def __str__(self) -> str:
-        """As it stands in an address."""
+        """Returns the form in URLs."""
         return f"{self.value}.{self.id}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError: the text is no position."""
+        """Parses a position in the form of URLs. Raises ValueError: the text is not a position."""
         number, dot, name = text.partition(".")
         if not dot or len(name) > MAX_ID_CHARS or not name.isprintable():
             raise ValueError("no position in a list")
@@ -45,12 +46,12 @@ class RequestPosition:
 
     @staticmethod
     def of_time(time: datetime) -> int:
-        """The value of a time."""
+        """Converts a time to microseconds since 1970."""
         return (time - EPOCH) // timedelta(microseconds=1)
 
     @property
     def time(self) -> datetime:
-        """Raises ValueError: the value is no time."""
+        """The value as a time. Raises ValueError: it is out of range."""
         try:
             return EPOCH + timedelta(microseconds=self.value)
         except OverflowError:
@@ -59,18 +60,18 @@ class RequestPosition:
 
 @record
 class ListPosition:
-    """A place in a list: a time, and an id among those of the same time."""
+    """A position in a list: a time, and an id to order equal times."""
 
     time: datetime
     id: str
 
     def __str__(self) -> str:
-        """As it stands in an address: microseconds since 1970 and the id, with a dot between them."""
+        """Returns the form in URLs: microseconds since 1970 and the id, joined by a dot."""
         return str(RequestPosition(RequestPosition.of_time(self.time), self.id))
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError: the text is no position."""
+        """Parses a position in the form of URLs. Raises ValueError: the text is not a position."""
         at = RequestPosition.parse(text)
         if text.startswith("-") or not at.id:
             raise ValueError("no position in a list")
@@ -79,23 +80,23 @@ class ListPosition:
 
 @record
 class QueryPage(Generic[T]):
-    """What a query found, in the order that was asked for, and whether there is more behind it."""
+    """The results of a query, in the requested order, and whether more follow."""
 
     found: tuple[T, ...]
     has_more: bool = False
 
     @classmethod
     def of(cls, read: Iterable[T], limit: int) -> "QueryPage[T]":
-        """Makes the page of what was read: one more than `limit` where there are more."""
+        """Makes a page of the rows read, of which there are more than `limit` if more follow."""
         found = tuple(read)
         return cls(found[:limit], len(found) > limit)
 
 
 @record
 class ListPart(Generic[C]):
-    """Which rows of a list: those with what `having` says, from `since` on and before `until` (both in UTC), at most
-    `limit`: the newest, or those next to `at` that are older or newer. `searched`: how many conversations are looked
-    at, at most, where no index leads to what is asked for; None: all."""
+    """Selects rows of a list: those that match `having`, from `since` on and before `until` (both in UTC), at most
+    `limit`: the newest, or those next to `at` that are older or newer. `searched`: how many conversations are scanned
+    at most if no index serves the query; None: all."""
 
     having: C
     since: datetime | None = None
@@ -108,9 +109,9 @@ class ListPart(Generic[C]):
 
 @record
 class ListPage(Generic[T]):
-    """What was found, the newest first. `older`: from where the older ones follow; `newer`: the same; None where none
-    do. Newer ones of the newest part are yet to come, so there `newer` is None. `ended`: where the look ended that
-    found no more, though there may be more behind it; None where there is none."""
+    """A part of a list, the newest first. `older`: the position after which the older rows follow; `newer`: that of the
+    newer rows; None if there are none, so `newer` is None for the newest part. `ended`: the position where a scan
+    stopped at its limit, after which there may be more; None if it was complete."""
 
     found: tuple[T, ...]
     older: ListPosition | None
@@ -120,10 +121,10 @@ class ListPage(Generic[T]):
 
 @record
 class KeptSums:
-    """What the requests of a conversation took. `cost` is of the calls that have a price: with `unpriced` requests that
-    had others, it is the least that was paid. Requests that an older version wrote are in no sums until they are
-    added (guarantee §13.1). `net_saving`: how much less the `metered` ones cost than without a gateway, below 0 where
-    they cost more."""
+    """Sums over the requests of a conversation. `cost` covers the calls that have a price: with `unpriced` requests,
+    which have calls without one, it is a lower bound. Requests stored by an older version are in no sums until they are
+    added (guarantee §13.1). `net_saving`: by how much the `metered` ones were cheaper than without a gateway, below 0
+    if they cost more."""
 
     requests: int
     prompt_tokens: int
@@ -137,7 +138,7 @@ class KeptSums:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is a cost to tell of; else nothing that was asked has a price."""
+        """Whether the cost is known; else no request has a price."""
         return bool(self.cost) or self.unpriced < self.requests
 
 
@@ -146,8 +147,8 @@ NO_SUMS = KeptSums(0, 0, 0, Decimal(0), Decimal(0), 0, 0)
 
 @record
 class ConversationChoice:
-    """Which conversations. `tenant` None: of all tenants. `id`: an id or how one begins. `user`, `model`: of the latest
-    request. `text`: a part of how the first question begins, in whichever case."""
+    """Which conversations. `tenant` None: of all tenants. `id`: an id or its beginning. `user`, `model`: of the latest
+    request. `text`: a part of the beginning of the first question, ignoring case."""
 
     tenant: str | None = None
     id: str | None = None
@@ -159,8 +160,8 @@ class ConversationChoice:
 
 @record
 class ConversationLine:
-    """A conversation in a list. `question`: how its first user message begins; "" where an item of it was deleted, None
-    where there is none, or an older version wrote it. `user`, `model`: of its latest request."""
+    """A conversation in a list. `question`: the beginning of its first user message; "" if an item of it was deleted,
+    None if there is none, or an older version stored it. `user`, `model`: of its latest request."""
 
     id: str
     tenant: str
@@ -180,7 +181,7 @@ class ConversationLine:
 @record
 class RequestChoice:
     """Which requests. `tenant` None: of all tenants. `endpoint`: as the ledger names it, or `chat`. Costs and net
-    savings are in USD. `text`: a part of a user message of theirs, in whichever case."""
+    savings are in USD. `text`: a part of one of their user messages, ignoring case."""
 
     tenant: str | None = None
     model: str | None = None
@@ -202,11 +203,11 @@ class RequestChoice:
 
 @record
 class RequestLine:
-    """A request in a list: what its row of the ledger says without its calls. `cost` is None as soon as one call has no
-    price; `known_cost` is of those that have one. `known_cost`, `planning_cost`, `saved`, `cached_tokens` and
-    `cache_write_tokens` are None where an older version wrote the row, until it is added to the sums (`counted`).
-    `direct_cost` and `net_saving` are None where nobody knows what it would have cost without a gateway. `http_status`:
-    of the error that its client got, `total_ms`: from its arrival to its end; None where nobody knows."""
+    """A request in a list: its row of the ledger without its calls. `cost` is None if any call has no price;
+    `known_cost` covers those that have one. `known_cost`, `planning_cost`, `saved`, `cached_tokens` and
+    `cache_write_tokens` are None if an older version wrote the row, until it is added to the sums (`counted`).
+    `direct_cost` and `net_saving` are None if its cost without a gateway is unknown. `http_status`: of the error that
+    its client got, `total_ms`: from its arrival to its end; None if unknown."""
 
     id: str
     completion_id: str | None
@@ -244,14 +245,14 @@ class RequestLine:
 
 RequestSort = Literal["time", "cost", "latency", "saved"]
 OK = 200
-"""The HTTP status of each request that did not fail; an answer that broke off has begun with it."""
+"""The HTTP status of each request that did not fail; an interrupted answer had begun with it, too."""
 
 
 @record
 class RequestQuery:
-    """Which requests, in which order: those that came from `since` on and before `until`, from the largest value of
-    `sort` down (`ascending`: the other way round), at most `limit`: the first ones, or those next to `at`: `older` ones
-    further on in the order, `newer` ones before."""
+    """Selects and sorts requests: those that came from `since` on and before `until`, by `sort` in descending order
+    (unless `ascending`), at most `limit`: the first ones, or those next to `at`: `older` ones after it in the order,
+    `newer` ones before."""
 
     having: RequestChoice
     since: datetime | None = None
@@ -265,8 +266,8 @@ class RequestQuery:
 
 @record
 class RequestSpeed:
-    """Milliseconds within which half of some requests were over, and 95 of 100. `is_part`: of the latest `requests`
-    alone, as there are more."""
+    """The median and the 95th percentile of the durations of requests, in milliseconds. `is_part`: only of the latest
+    `requests`, as there are more."""
 
     p50: int
     p95: int
@@ -276,7 +277,7 @@ class RequestSpeed:
 
 @record
 class FoundRequest:
-    """A request, and how its last user message begins (None where none is stored)."""
+    """A request, and the beginning of its last user message (None if none is stored)."""
 
     line: RequestLine
     question: str | None
@@ -284,8 +285,8 @@ class FoundRequest:
 
 @record
 class FoundRequests:
-    """A part of what is found, in its order, and where it goes on. `ended`: the look ended there, as it had read all
-    that one look may read: there may be more."""
+    """A part of the requests found, in order, and where it continues. `ended`: the position where the scan stopped at
+    its limit; there may be more."""
 
     found: tuple[FoundRequest, ...]
     older: RequestPosition | None
@@ -295,7 +296,7 @@ class FoundRequests:
 
 @record
 class OutlinedMessage:
-    """A message of any branch. `choice` is the number of an answer, None of what a client sent. `call_id` of a tool's
+    """A message of any branch. `choice` is the number of an answer, None for a client's message. `call_id` of a tool
     result is the message with its call."""
 
     message_id: str
@@ -313,7 +314,7 @@ class OutlinedMessage:
 
 @record
 class OutlinedReplay:
-    """A replay of turns, and the last message of what is done of it; None: nothing yet."""
+    """A replay of turns, and the last message done so far; None: nothing yet."""
 
     replay_id: str
     from_turn: int
@@ -323,7 +324,7 @@ class OutlinedReplay:
 
 @record
 class ConversationOutline:
-    """All messages of a conversation, oldest first, and what else is kept of it. `is_whole` is False where it has more
+    """All messages of a conversation, oldest first, and its other stored data. `is_whole` is False if it has more
     messages than are read. `head_id` ends the current branch."""
 
     conversation_id: str
@@ -345,8 +346,8 @@ class ConversationOutline:
 
 @record
 class OutlinedPage:
-    """What is read of the turns of one page: bills by request, how user messages begin, by message, and what messages
-    say, by message, where that is asked for; of those in `cut` the beginning alone."""
+    """The data of the turns on one page: bills by request, beginnings of user messages by message, and, if requested,
+    bodies by message; of those in `cut` only the beginning."""
 
     bills: Mapping[str, LedgerEntry]
     texts: Mapping[str, str]

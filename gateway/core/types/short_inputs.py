@@ -1,5 +1,5 @@
-"""The short form of an answer that calls tools: its calls without their long inputs, mostly what was written into a
-file long ago (guarantee §4 I7). It follows from the answer alone, so that a frame need not hold it."""
+"""The short form of an answer that calls tools: its calls without their long inputs, mostly text written into a file
+long ago (guarantee §4 I7). It follows from the answer alone, so a frame need not hold it."""
 
 from operator import is_
 from typing import Any
@@ -8,15 +8,15 @@ from gateway.core import jsons
 from gateway.core.types import items
 
 MIN_LONG_INPUT = 500
-"""Characters of a text in a call's arguments that may be left out."""
+"""Fewest characters of a text in a call's arguments that is left out."""
 MAX_HEAD = 120
-"""Characters of its first line, which stays if it has no more: half a line could be half a value, which masking does
-not know."""
+"""Most characters of the text's first line that stays. A longer line is left out as a whole: half of it could be half a
+value, which masking does not recognise."""
 
 
 def with_short_inputs(body: dict[str, Any]) -> dict[str, Any]:
-    """An answer of which the calls' long inputs are left out but for a short first line: what was written into a
-    file long ago, mostly. The same where nothing is long, or where more than the calls would have to change."""
+    """Shortens the long inputs of an answer's tool calls to a short first line; most are text written into a file long
+    ago. Returns the same answer if nothing is long, or if more than the calls would have to change."""
     if body.get("role") != "assistant" or any(body.get(name) for name in items.IN_BLOCKS) or _is_sealed(body):
         return body
     calls = body.get("tool_calls") or ()
@@ -25,13 +25,13 @@ def with_short_inputs(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_sealed(said: dict[str, Any]) -> bool:
-    """Whether a provider signed something in it, and may check that against the call."""
+    """Returns whether a provider signed any of these fields, and may check the signature against the call."""
     sealed = (said.get(name) for name in items.SEALED)
     return any(any(each.values()) if isinstance(each, dict) else each for each in sealed)
 
 
 def _short_call(call: dict[str, Any]) -> dict[str, Any]:
-    """A call with its long inputs left out. What an API knows by their fields, and may check, stays whole."""
+    """Leaves out the long inputs of a call. Calls whose fields an API knows, and may check, stay whole."""
     function, custom = call.get("function"), call.get("custom")
     if items.TYPED in call or _is_sealed(call) or (isinstance(function, dict) and _is_sealed(function)):
         return call

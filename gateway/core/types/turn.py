@@ -1,4 +1,4 @@
-"""What one request leaves: turn, bill and claim, committed as a whole (guarantee §3.6) and read again."""
+"""What one request stores: turn, bill and claim, committed as a whole (guarantee §3.6) and read again."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
@@ -20,9 +20,9 @@ ClaimState = Literal["running", "done"]
 
 @record
 class RequestIdentity:
-    """A request that is answered once, by keyed digests: its words cannot be had from them.
+    """A request that is answered only once, identified by keyed digests, which do not reveal its text.
 
-    `key` is the digest of its `Idempotency-Key`, `body` that of the body and of the headers that change what is asked.
+    `key` is the digest of its `Idempotency-Key`, `body` that of the body and of the headers that change the request.
     """
 
     tenant: str
@@ -39,8 +39,8 @@ class RequestIdentity:
 class RequestClaim:
     """The right to answer a request. It becomes the answer's record in the transaction that commits its turn.
 
-    `kept` is how long the record is valid from then on. `shared`: the claim is in the storage, where other processes
-    see it.
+    `kept` is how long the record is valid from then on. `shared`: the claim is in the storage, visible to other
+    processes.
     """
 
     identity: RequestIdentity
@@ -52,7 +52,7 @@ class RequestClaim:
     settling: asyncio.Future[None] | None = field(default=None, repr=False)
 
     async def settle(self, commit: Coroutine[Any, Any, None]) -> None:
-        """Awaits the commit that settles it, also if the caller is cancelled meanwhile."""
+        """Runs the commit that settles the claim to its end, even if the caller is cancelled."""
         task = self.settling = asyncio.ensure_future(commit)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(task)
@@ -66,7 +66,7 @@ class RequestClaim:
 
 @record
 class ClaimRecord:
-    """The stored claim of a request. `valid`: it has not expired, and the process that holds it is alive."""
+    """The stored claim of a request. `valid`: it has not expired, and its process is alive."""
 
     state: ClaimState
     request_id: str
@@ -80,9 +80,9 @@ TurnStatus = Literal["complete", "partial", "failed"]
 
 @record
 class NewAnswer:
-    """One choice of the answer as it is stored.
+    """One choice of the answer in stored form.
 
-    `digest` is that of the chain that ends with it as its client sees it; `other_digests` are those of other forms in
+    `digest` is that of the chain that ends with it, as the client sees it; `other_digests` are those of other forms in
     which the client may send it again (after a prefill, guarantee §3.4).
     """
 
@@ -95,12 +95,12 @@ class NewAnswer:
 @record
 class LedgerFigures:
     """What a bill adds to sums beside its usage and its total: tokens that the primary model read from its prompt cache
-    and wrote to it; USD of the calls that have a price (None: none has), of internal models, and saved by what was left
-    out. `planning_unpriced` counts calls of internal models without a price. `direct_cost`: what the client's own
-    request would have cost, `net_saving`: how much less was billed, below 0 where it was more; None: not known.
-    `held_out`: its conversation goes direct (true) or is one of those that are compared with it; None: neither.
-    `bounced_tokens`, `bounced_cost`: of results that were read again soon after they had been cut; what these cost is
-    in the bill."""
+    and wrote to it; USD of the calls that have a price (None: none has), of internal models, and saved by leaving
+    content out. `planning_unpriced` counts calls of internal models without a price. `direct_cost`: what the client's
+    own request would have cost, `net_saving`: how much less was billed, below 0 if it was more; None: not known.
+    `held_out`: its conversation goes direct (true) or is one that is compared with these (false); None: neither.
+    `bounced_tokens`, `bounced_cost`: of results that were read again soon after they had been cut; the bill includes
+    their cost."""
 
     cached_tokens: int = 0
     cache_write_tokens: int = 0
@@ -117,8 +117,8 @@ class LedgerFigures:
 
 @record
 class TryFailure:
-    """A try of a model that failed. `at_ms`: after the request had come, `took_ms`: until it failed; None: not known.
-    `status`: as its client would be told. `message`: what was said of it; None where that is not kept."""
+    """A failed attempt to call a model. `at_ms`: since the request arrived, `took_ms`: until it failed; None: not
+    known. `status`: the one its client would get. `message`: the error message; None if that is not stored."""
 
     route: str
     at_ms: int | None
@@ -130,16 +130,16 @@ class TryFailure:
 
 @record
 class RequestFailure:
-    """How a request failed, and which tries did before one was answered. `status`: the HTTP status that its client got;
-    None where an answer had begun, or the client had left. `message`: what ended it, in the upstream's own words where
-    it had any: content, which goes with its conversation (None where no content is kept)."""
+    """How a request failed, and which attempts failed before one was answered. `status`: the HTTP status that its
+    client got; None if an answer had begun, or the client had left. `message`: the error, by the upstream's own message
+    if it had one: content, which is deleted with its conversation (None if no content is stored)."""
 
     status: int | None = None
     message: str | None = None
     tries: tuple[TryFailure, ...] = ()
 
     def without_words(self) -> "RequestFailure":
-        """The same without what anybody said of it."""
+        """Removes all messages from the failure."""
         return RequestFailure(self.status, None, tuple(replace(each, message=None) for each in self.tries))
 
 
@@ -159,25 +159,25 @@ class LedgerEntry:
     calls: tuple[CallCost, ...]
     error_code: str | None = None
     end_user: str | None = None
-    """Whom the request named (`user`, else `safety_identifier`)."""
+    """The user that the request named (`user`, else `safety_identifier`)."""
     agent: str | None = None
-    """Who was to answer (guarantee §11.1)."""
+    """The agent that was to answer (guarantee §11.1)."""
     document: bytes | None = None
-    """`metadata` as JSON, where it has been written already."""
+    """`metadata` as JSON, if already serialized."""
     endpoint: str | None = None
-    """Which API was asked; None for chat completions."""
+    """The API of the request; None for chat completions."""
     key_id: str | None = None
-    """Of the key that asked."""
+    """The id of the request's key."""
     project: str | None = None
-    """Of that key."""
+    """The project of that key."""
     figures: LedgerFigures | None = None
-    """None: not known; then it is in no sums yet."""
+    """None: not known; then the bill is in no sums yet."""
     failure: RequestFailure | None = None
     """None: nothing failed."""
 
     @property
     def window_model(self) -> str:
-        """The model that its context was made for last: the one that was asked for, or another that answered."""
+        """The model for which its context was last built: the requested one, or another that answered."""
         used = self.metadata.get("context_utilization")
         named = used.get("model_name") if isinstance(used, dict) else None
         return named if isinstance(named, str) else self.model
@@ -188,7 +188,7 @@ class StoredTurn:
     """The part of a turn that holds content; absent with `store: false`, and in mode `off` without a name.
 
     `base` and `digests` are those of the chain as its client sees it: before the new messages, and after each.
-    `branch_restores`: what the client does not send comes back in this branch from now on.
+    `branch_restores`: messages that the client omits are restored in this branch from now on.
     """
 
     conversation_id: str
@@ -202,10 +202,10 @@ class StoredTurn:
     completion: dict[str, Any] | None = None
     completion_metadata: dict[str, str] | None = None
     completion_plan: dict[str, Any] | None = None
-    """What the planner said of the artifacts and why: content, like the answer."""
+    """The planner's decisions on the artifacts, with reasons: content, like the answer."""
     prefilled: bool = False
     cached: tuple[str, ...] = ()
-    """Digests of contents that the cache keeps something of, until the last conversation that holds them is deleted."""
+    """Digests of contents with derived cache entries, evicted when the last conversation with them is deleted."""
     base: ChainDigest = CHAIN_START
     digests: tuple[ChainDigest, ...] = ()
     branch_restores: bool = False
@@ -213,27 +213,27 @@ class StoredTurn:
     open_step: tuple[ConversationMessage, ...] = ()
     """The stored message whose calls the first new messages may answer, and the results that followed it."""
     counts: tuple[tuple[str, Mapping[str, int]], ...] = ()
-    """Token counts of messages, by id, that were stored without."""
+    """Token counts, by id, of messages that were stored without them."""
     frame: NewFrame | None = None
     profile: str | None = None
-    """The mode that the conversation has from now on, where prompt profiles are configured."""
+    """The conversation's profile mode from now on, if prompt profiles are configured."""
     pins: tuple[str, ...] = ()
     """Messages that are pinned from now on."""
     things: NotedThings | None = None
-    """What it says of things, where that is remembered (guarantee §11.15)."""
+    """The things that it notes, if things are remembered (guarantee §11.15)."""
     branch: BranchPoint | None = None
-    """Of a replay: the conversation's current branch stays, and the replay stands behind this turn from now on."""
+    """Of a replay: the conversation's current branch stays, and the replay continues after this turn."""
     retention_days: float | None = None
-    """Of the key that asks: the conversation is kept no longer than that from now on (guarantee §12.13)."""
+    """Of the request's key: the conversation is stored no longer than that from now on (guarantee §12.13)."""
     inherited: tuple[dict[str, Any], ...] = ()
     """Those of `instructions` that are the conversation's: the client did not send them."""
     forgotten_at: datetime | None = None
-    """When something of the conversation had last been deleted as the request read it."""
+    """When something of the conversation had last been deleted, at the time the request read it."""
 
 
 @record
 class TurnCommit:
-    """One transaction: a bill, with its turn where content is stored; the keys of the chains that it answered; and the
+    """One transaction: a bill, with its turn if content is stored; the keys of the chains that it answered; and the
     claim that it settles."""
 
     ledger: LedgerEntry
@@ -241,13 +241,13 @@ class TurnCommit:
     chains: tuple[ChainKey, ...] = ()
     claim: RequestClaim | None = None
     again: bool = False
-    """It was tried before and may be stored: then the stored one stays."""
+    """It was tried before and may already be stored; then the stored one stays."""
 
 
 @record
 class OpenCallRow:
-    """A request that is about to ask a model. `facts` are what its bill would say, as JSON has it, None if it has asked
-    nobody; `alive_until` is the heartbeat of its process, where one is due."""
+    """A request that is about to call a model. `facts` are the content of its bill, as JSON, None if it has called no
+    model; `alive_until` is the heartbeat of its process, if one is due."""
 
     request_id: str
     process: str
@@ -268,36 +268,36 @@ class StoredCompletion:
 
     @property
     def whole(self) -> bool:
-        """Whether its client can be given it again: nothing of it was left out or has been deleted since."""
+        """Whether it can be returned to its client again: nothing of it was left out or has been deleted since."""
         choices = (self.completion or {}).get("choices")
         return bool(choices) and all("role" in (choice.get("message") or {}) for choice in choices or ())
 
 
 CITED_FIELDS = ("citations", "citations_dropped")
-"""Beside a stored completion's plan, and on its bill: what the answer cites, and how many of the names in it were
-dropped (guarantee §14.8)."""
+"""Fields beside a stored completion's plan, and on its bill: what the answer cites, and how many of the citations in it
+were dropped (guarantee §14.8)."""
 ASKED = "asked"
-"""The field of a stored completion's body that is `ChatRequest.asked`; no client is shown it."""
+"""The field of a stored completion's body that holds `ChatRequest.asked`; no client is shown it."""
 BROKE = "broke"
-"""Its field with the error by which an answer broke off, as its client was told: `message`, `code`, `param`."""
+"""The field of `asked` with the error that interrupted an answer, as its client got it: `message`, `code`, `param`."""
 OWN_INSTRUCTIONS = "instructions_digest"
-"""Its field with the digest of the `instructions` of a response; the words stand among the system messages."""
+"""The field of `asked` with the digest of a response's `instructions`; their text is among the system messages."""
 
 
 def is_own(asked: Mapping[str, Any] | None, instructions: Sequence[dict[str, Any]]) -> bool:
-    """Whether the first of these system messages is the `instructions` of a response that was asked for so."""
+    """Returns whether the first of these system messages is the `instructions` of a response with this `asked`."""
     digest = (asked or {}).get(OWN_INSTRUCTIONS)
     first = instructions[0].get("content") if instructions else None
     return isinstance(first, str) and digest is not None and content_digest(first) == digest
 
 
 LARGEST_KEPT = (2**63 - 1) * PICO
-"""The most USD that a column holds; the exact figure of a larger cost stands in the `response_metadata` alone."""
+"""The most USD that a column holds; only the `response_metadata` has the exact figure of a larger cost."""
 
 
 @record
 class LedgerQuery:
-    """Which rows: from `since` on, before `until` (both in UTC), of one model, tenant, conversation, user or agent."""
+    """Selects rows from `since` on, before `until` (both in UTC), of one model, tenant, conversation, user or agent."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -310,7 +310,7 @@ class LedgerQuery:
 
 @record
 class LedgerRow:
-    """A row with its calls. `entry.metadata` holds numbers as they are written; {} where it cannot be read."""
+    """A row with its calls. `entry.metadata` holds numbers as they are written; {} if it cannot be read."""
 
     entry: LedgerEntry
     prompt_tokens: int
@@ -320,13 +320,13 @@ class LedgerRow:
 
     @property
     def net_saving(self) -> Decimal | None:
-        """As the ledger's column has it, by which reports add up; None where it is in no net saving."""
+        """The value of the ledger's column, which reports add up; None if the request is in no net saving."""
         return self.entry.figures.net_saving if self.entry.figures is not None else None
 
 
 @record
 class CompletionQuery:
-    """A page of a tenant's stored completions: those of a conversation, a model, an agent, with such metadata.
+    """Selects a page of a tenant's stored completions, by conversation, model, agent and metadata.
 
     `after` is the id (`chatcmpl-…` or `req_…`) of the last one seen, in the order of the pages.
     """

@@ -1,9 +1,8 @@
-"""Which deployments a request may be asked at, what becomes of each try (guarantee §12.5, §12.8), what goes up and for
-whom, and by how much a model's count differs from ours (ADR 13).
+"""The deployments that may serve a request, the outcome of each attempt (guarantee §12.5, §12.8), what is sent upstream
+and for whom, and by how much a model's token count differs from ours (ADR 13).
 
-What is known of providers, as data: of protocols, of makers' models, and of who hands requests on. What an upstream
-tells of itself is not here, nor what an operator configures; which fields of messages are a provider's own is in
-`core/types/items.py`.
+Facts about providers, as data: about protocols, makers' models, and routers. What an upstream reports of itself, and
+what an operator configures, is elsewhere; which fields of messages are a provider's own is in `core/types/items.py`.
 """
 
 import re
@@ -22,28 +21,28 @@ from gateway.core.types.chat import Headers, ModelDeployment, RequestCaller
 
 
 class RoutingAttempt(Protocol):
-    """One try at a deployment, from the moment in which it is asked. Each is ended once; what comes after is ignored.
+    """One attempt to call a deployment, from the moment of the call. Each ends once; later calls are ignored.
 
     A deployment that is not watched (the default upstream, a client's own key) has attempts that do nothing.
     """
 
     def answered(self) -> None:
-        """The first byte of an answer that is no error has come: the deployment is well."""
+        """Records that the first byte of an answer that is no error has arrived: the deployment is healthy."""
         ...
 
     def ended(self, error: BaseException | None = None, tokens: int = 0) -> None:
-        """It is over: with an error, or at the end of the answer. A client that left (`CancelledError`) tells nothing
-        of the deployment. Whether an error counts against it is decided there: faults of a request do not.
-        `tokens`: those that the answer took beside the prompt, for a deployment with a limit of tokens."""
+        """Ends the attempt: with an error, or at the end of the answer. A client that left (`CancelledError`) proves
+        nothing about the deployment. The attempt decides whether an error counts against it: faults of a request do
+        not. `tokens`: those of the answer, without the prompt, for a deployment with a token limit."""
         ...
 
 
 class RoutingCandidates(Protocol):
-    """The deployments that one request may be asked at, best first."""
+    """The deployments that may serve one request, best first."""
 
     @property
     def first(self) -> ModelDeployment:
-        """Where it is asked first: facts, budget and context are made for this one."""
+        """The first deployment to call: facts, budget and context are made for it."""
         ...
 
     @property
@@ -53,47 +52,47 @@ class RoutingCandidates(Protocol):
 
     @property
     def exhausted(self) -> bool:
-        """Whether `first` is asked for want of a better one: all of them rest or are at their limits. A model that may
-        answer instead may be asked without asking here."""
+        """Whether `first` is only a last resort: all deployments rest or are at their limits. A fallback model may then
+        be called without calling it."""
         ...
 
     def next(self, after: ModelDeployment, error: errors.GatewayError) -> ModelDeployment | None:
-        """Another that was not asked yet, as things stand now; None if there is none. A resting one is named if nothing
-        else is left: whether to ask it is the caller's to say (`rests`).
-        `after`: the one that was asked last; `error`: how it failed."""
+        """Returns the currently best deployment that was not called yet; None if there is none. A resting one is
+        returned if nothing else is left: the caller decides whether to call it (`rests`).
+        `after`: the one that was called last; `error`: how it failed."""
         ...
 
     def rests(self, deployment: ModelDeployment) -> bool:
-        """Whether that one is not to be asked now: it failed too often, or is at its limits."""
+        """Returns whether a deployment is not to be called now: it failed too often, or is at its limits."""
         ...
 
     def began(self, deployment: ModelDeployment, tokens: int = 0) -> RoutingAttempt:
-        """A try begins there. `tokens`: what the prompt was counted at, for a deployment with a limit of tokens."""
+        """Begins an attempt at a deployment. `tokens`: those counted in the prompt, if it has a token limit."""
         ...
 
     def remember(self, completion_id: str, deployment: ModelDeployment) -> None:
-        """That completion was made there: a request that goes on behind it is asked there as well."""
+        """Records which deployment made a completion: a request that continues it goes to the same one."""
         ...
 
 
 @record
 class ProtocolFacts:
-    """What the providers that are called in a protocol take."""
+    """What the providers that speak a protocol accept."""
 
     is_openais: bool = False
-    """Its endpoint stands beside OpenAI's others."""
+    """Its endpoint is beside OpenAI's others."""
     knows_keys: bool = False
     """They know `Idempotency-Key`."""
     as_anthropics: bool = False
-    """Messages for Claude go up translated into Anthropic's."""
+    """Messages for Claude are translated into Anthropic's before they are sent upstream."""
     takes_items: bool = False
-    """They take back what only Responses has (`core.types.items.RESPONSES_ALONE`)."""
+    """They accept again what only Responses has (`core.types.items.RESPONSES_ALONE`)."""
     takes_blocks: bool = False
-    """They take back Anthropic's blocks as they came."""
+    """They accept Anthropic's blocks again, unchanged."""
     text_results: bool = False
-    """The result of a tool is a text, and nothing else."""
+    """A tool result is text only."""
     file_results: bool = False
-    """It may hold PDFs."""
+    """A tool result may contain PDFs."""
 
 
 PROTOCOLS: Mapping[str, ProtocolFacts] = MappingProxyType(
@@ -109,8 +108,8 @@ PROTOCOLS: Mapping[str, ProtocolFacts] = MappingProxyType(
 @record
 class TiledPictures:
     """A picture costs `base`, and `tile` for each of its tiles of 512 pixels: OpenAI's vision guide. gpt-4o-mini is
-    billed 33 times as much; its window is not taken up by that, so that counting it here would refuse what the model
-    accepts."""
+    billed 33 times as much, but this does not count against its window: counted here, it would cause refusals of
+    prompts that the model accepts."""
 
     base: int
     tile: int
@@ -125,8 +124,8 @@ class PatchedPictures:
 
 @record
 class ScaledPictures:
-    """A picture costs a token for `pixels_per_token` once its longer side is no more than `long_side`, `most` at most:
-    Anthropic's "Vision"."""
+    """A picture, scaled so that its longer side is at most `long_side`, costs a token per `pixels_per_token`, at most
+    `most`: Anthropic's "Vision"."""
 
     pixels_per_token: int
     long_side: int
@@ -135,20 +134,20 @@ class ScaledPictures:
 
 PictureCosts = TiledPictures | PatchedPictures | ScaledPictures
 OPENAIS_PICTURES = TiledPictures(85, 170)
-"""Also taken for models of makers that publish no formula."""
+"""Also used for models of makers that publish no formula."""
 
 
 @record
 class ModelFamily:
-    """Models of one maker. `names` is looked for in a name in small letters."""
+    """Models of one maker. `names` is searched for in a name in lower case."""
 
     names: re.Pattern[str]
     pictures: PictureCosts = OPENAIS_PICTURES
     page: int | None = None
     """Tokens of a page of a PDF, its text included; None: its text, and a picture of it."""
     signs_thoughts: bool = False
-    """Thoughts are signed, and of use to the same maker's models alone, whichever cloud serves them; a request says by
-    `thinking` how much is to be thought."""
+    """Reasoning is signed, and usable only by the same maker's models, whichever cloud serves them; a request sets its
+    length by `thinking`."""
     wants_breakpoints: bool = False
     """Prompts are cached only up to blocks with `cache_control`."""
 
@@ -166,49 +165,49 @@ FAMILIES = (
     ModelFamily(re.compile("^o[13]"), TiledPictures(75, 150)),
     OTHER_FAMILY,
 )
-"""The first whose names fit counts."""
+"""The first family whose names match counts."""
 
 EFFORT_MODELS = re.compile(r"(?:^|/)(?:o\d|gpt-[5-9])")
-"""Models of OpenAI's that think: they take `max_completion_tokens` alone, and an effort."""
+"""OpenAI's reasoning models: of the limits they accept only `max_completion_tokens`, and they take an effort."""
 EFFORT_PROVIDERS = ("openai", "azure")
 EFFORTS = ((4096, "low"), (16384, "medium"))
-"""Up to which tokens of thoughts an effort is meant; more are `high`."""
+"""Most reasoning tokens that correspond to an effort; more are `high`."""
 EFFORT_LEVELS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
-"""What Anthropic's words for an effort are to OpenAI's models."""
+"""OpenAI's effort for each of Anthropic's."""
 
 LIMITED_ROUTES = ("anthropic/", "vertex_ai/claude", "azure_ai/claude")
-"""Anthropic's own models as litellm names them: they want `max_tokens`."""
+"""Anthropic's own models as litellm names them: they require `max_tokens`."""
 ANSWER_LIMITS = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
-"""Fields that limit their answer. For the last two litellm sets `max_tokens` itself."""
+"""Fields that limit their answers. For the last two litellm sets `max_tokens` itself."""
 ROUTERS = ("openrouter/", "litellm_proxy/")
-"""Who hands requests on, in OpenAI's protocol, to others' models, and tells those where to cache."""
+"""Routers, which pass requests in OpenAI's protocol to others' models, with their cache breakpoints."""
 ROUTER_ADDRESS = "openrouter.ai"
 
 
 def family_of(model: str) -> ModelFamily:
-    """The family of a model, by its name with or without its provider."""
+    """Returns the family of a model, by its name with or without its provider."""
     return family_in(model.rsplit("/", 1)[-1])
 
 
 @lru_cache(1024)
 def family_in(text: str) -> ModelFamily:
-    """The family that a route or an id names, wherever it does."""
+    """Returns the family whose name a route or an id contains anywhere."""
     return next(each for each in FAMILIES if each.names.search(text.lower()))
 
 
 def is_routed(deployment: ModelDeployment) -> bool:
-    """Whether it hands requests on."""
+    """Returns whether a deployment is a router, which passes requests on."""
     return deployment.route.startswith(ROUTERS) or ROUTER_ADDRESS in deployment.api_base
 
 
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
-"""The fields with which a request names how long its answer may be."""
+"""The fields by which a request limits the length of its answer."""
 
 
 @record
 class CallScope:
-    """For whom a model is called, what for, and where it is noted (guarantee §12.9). `calls` are those that will be on
-    the bill; `warnings` those of the answer; `reported` is the usage of answers that somebody still looks at."""
+    """For whom and for what a model is called, and where that is recorded (guarantee §12.9). `calls` are those for the
+    bill; `warnings` those of the answer; `reported` is the usage of answers that are still being checked."""
 
     caller: RequestCaller = field(default_factory=lambda: RequestCaller(""))
     request_id: str | None = None
@@ -218,30 +217,29 @@ class CallScope:
     reported: list[dict[str, Any]] = field(default_factory=list)
 
     def made_for(self, purpose: str) -> "CallScope":
-        """The same for a call that is made for something else; it is on the same bill."""
+        """Returns the scope for a call with another purpose, on the same bill."""
         return replace(self, purpose=purpose, reported=[])
 
     def charge(self, guard: str, usd: Decimal) -> None:
-        """Puts what a guard cost on the bill."""
+        """Adds a guard's cost in USD to the bill."""
         usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, "units": {"usd": usd}}
         self.calls.append(InternalCall("guard", f"guard/{guard}", usage, {PER_USD: Decimal(1)}))
 
     def reports(self, usage: Any) -> None:
-        """Notes the usage of a whole answer, whoever gets that."""
+        """Records the usage of a whole answer, whether or not the answer is returned to a client."""
         if isinstance(usage, dict):
             self.reported[:] = [usage]
 
     def warn(self, warning: str) -> None:
-        """Notes a warning once."""
+        """Adds a warning, unless it is there already."""
         if warning not in self.warnings:
             self.warnings.append(warning)
 
 
 @record
 class UpstreamRequest:
-    """What a model is asked. `body` is in the words of chat completions; `native` are the fields that the client said
-    in the words of the API that the upstream speaks, None where its own API is another. `headers` are those of the
-    client that go up."""
+    """A request to a model. `body` is in the form of chat completions; `native` are the client's own fields of the API
+    that the upstream speaks, None if the client used another API. `headers` are the client's that are sent upstream."""
 
     body: dict[str, Any]
     native: dict[str, Any] | None = None
@@ -251,9 +249,9 @@ class UpstreamRequest:
 
 @record
 class RelayedCall:
-    """A request as it goes up. `target` is path and query below the upstream's base, percent-encoded as they came.
+    """A request as sent upstream. `target` is path and query below the upstream's base, percent-encoded as received.
 
-    A body of bytes can be sent again if no connection came about; one in pieces is sent as it arrives.
+    A body of bytes can be sent again if no connection was established; one in pieces is sent as it arrives.
     """
 
     method: str
@@ -265,25 +263,25 @@ class RelayedCall:
 
 MIN_MARGIN, MAX_MARGIN = 0.5, 3.0
 CALL_TOKENS = 13
-"""What frames a tool call beside its name and arguments, at most: as much as in OpenAI's open models (harmony)."""
+"""Most tokens of a tool call's framing, beside name and arguments: as in OpenAI's open models (harmony)."""
 MESSAGE_TOKENS = 4
-"""What frames a message, its role included (OpenAI's cookbook)."""
+"""Tokens of a message's framing, its role included (OpenAI's cookbook)."""
 
 
 @record
 class ModelCalibration:
-    """What is known of a model.
+    """What was learned of a model's token counts.
 
     Attributes:
-        margin: the model's tokens for one token as counted.
+        margin: the model's tokens per token as counted.
         samples: how many reports it was learned from.
-        saved_per_call: tokens that a tool call takes less than it is counted with.
-        calls_seen: calls of the largest prompt that has shown so.
-        streak: the latest reports in a row that show a larger saving, the least of these, and the most calls in one of
-            them.
-        added_per_message: tokens that each message takes more than it is counted with.
-        told_window: that nobody configured, as the upstream told it, by its list or by a refusal.
-        told_until: when it is asked for anew.
+        saved_per_call: by how many tokens a tool call is overcounted.
+        calls_seen: calls of the largest prompt that has shown this.
+        streak: the number of latest consecutive reports that show a larger saving, the least of these savings, and the
+            most calls in one of them.
+        added_per_message: by how many tokens each message is undercounted.
+        told_window: a window that is not configured, as the upstream reported it, in its list or by a refusal.
+        told_until: when it is queried again.
     """
 
     margin: float
@@ -297,6 +295,6 @@ class ModelCalibration:
     told_until: datetime | None = None
 
     def saved(self, calls: int) -> int:
-        """Tokens to take off for each of so many calls: together no more than was seen in one prompt, since what looked
-        like the frame of calls may have been that of something else."""
+        """Returns the tokens to subtract for each of `calls` calls: together no more than was seen in one prompt, since
+        what looked like the framing of calls may have been that of something else."""
         return self.saved_per_call if calls <= self.calls_seen else self.saved_per_call * self.calls_seen // calls

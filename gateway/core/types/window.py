@@ -1,4 +1,4 @@
-"""What may be forwarded, and what was selected for the window, before it is worded."""
+"""What may be forwarded, and what was selected for the window, before it is rendered."""
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
@@ -17,10 +17,10 @@ class RepeatedDocument:
     """One document that came more than once.
 
     Attributes:
-        files: those of messages that are shown as text, oldest first.
-        attached: the attachment that it is, too; None where it is none.
-        natives: indexes of the messages in which it goes up as the PDF that it is.
-        is_kept: it is a file of a pinned message, too, that can only stand in the memory message.
+        files: its copies in messages that are shown as text, oldest first.
+        attached: its copy among the attachments; None if there is none.
+        natives: indexes of the messages in which it is sent upstream as a PDF.
+        is_kept: it is also a file of a pinned message that can only be shown in the memory message.
     """
 
     content_id: str
@@ -35,8 +35,8 @@ class RepeatedDocuments:
     """The repeated documents of a request, and how earlier requests forwarded their files, by message and part.
 
     Attributes:
-        as_text: files of which the forwarded message has the text, or a part of it.
-        as_same: files of which it says that the same document stands elsewhere.
+        as_text: files whose text, or a part of it, is in the forwarded message.
+        as_same: files of which the forwarded message states that the same document is elsewhere.
     """
 
     documents: tuple[RepeatedDocument, ...] = ()
@@ -44,15 +44,15 @@ class RepeatedDocuments:
     as_same: frozenset[tuple[int, int]] = frozenset()
 
     def said_same(self, artifact: Artifact) -> bool:
-        """Whether that was said of this file."""
+        """Returns whether the forwarded message states that this file's document is elsewhere."""
         return (artifact.place.message, artifact.place.part) in self.as_same
 
     def was_text(self, artifact: Artifact) -> bool:
-        """Whether its text was forwarded."""
+        """Returns whether this file's text was forwarded."""
         return (artifact.place.message, artifact.place.part) in self.as_text
 
     def natives_of(self, content_id: str) -> tuple[int, ...]:
-        """The messages in which it goes up as the PDF that it is."""
+        """Returns the indexes of the messages in which the document is sent upstream as a PDF."""
         return next((each.natives for each in self.documents if each.content_id == content_id), ())
 
 
@@ -62,13 +62,13 @@ NO_REPEATS = RepeatedDocuments()
 SYSTEM_INDEX = -1
 """Index of leading system messages, which are not in `WindowInputs.messages`."""
 WHOLE_STRATEGIES = (ProcessingStrategy.INCLUDE_FULL.value, ProcessingStrategy.SHAPE.value)
-"""Strategies by which an artifact stands with nothing missing."""
+"""Strategies that show an artifact with nothing missing."""
 MEMORY_INDEX = -(2**40)
-"""Index of the memory message, which is none of the conversation's own."""
+"""Index of the memory message, which is not one of the conversation's own."""
 
 
 def first_forwarded(frame: PromptFrame | None, messages: Sequence[ConversationMessage]) -> int:
-    """Index of the first message of the window as it was forwarded before."""
+    """Returns the index of the first message of the window as it was forwarded before."""
     if frame is None or frame.first is None:
         return 0
     return next((i for i, message in enumerate(messages) if message.message_id == frame.first), 0)
@@ -76,7 +76,7 @@ def first_forwarded(frame: PromptFrame | None, messages: Sequence[ConversationMe
 
 @record
 class ShownPages:
-    """Pages of a PDF that go up as those pages alone, behind the block (guarantee §14.13).
+    """Pages of a PDF that are sent upstream without the rest of it, after the block (guarantee §14.13).
 
     Attributes:
         artifact: the PDF as text.
@@ -91,7 +91,7 @@ class ShownPages:
 
 @record
 class WindowInputs:
-    """All that a request's context can be made of.
+    """All inputs from which a request's context can be built.
 
     Attributes:
         instructions: leading system messages, which are always forwarded.
@@ -100,21 +100,21 @@ class WindowInputs:
         placed: artifacts inside `messages`: tool results, files, and documents within user messages.
         restored: earlier tool results that this request gets as text; they can only be shown in a block.
         attached: attached documents; they can only be shown in a block.
-        question: the current user message's own words.
-        frame: what was forwarded of the conversation before, where that differs from `messages` (guarantee §4 I7).
+        question: the current user message's own text.
+        frame: what was forwarded of the conversation before, if that differs from `messages` (guarantee §4 I7).
         earlier: messages before `messages`; they can be recalled, not forwarded. The last of them has the index
             `LAST_EARLIER`, the one before it one less.
         recallable: artifacts inside `earlier`.
-        recalled: what is known of `earlier`, and is to be known of it later.
-        pages: pages of PDFs that go up beside the current message's block; none where that is fixed.
-        cites: the model is asked to cite, in the current message's block (guarantee §14.8); never where that is fixed.
+        recalled: cache of values derived from `earlier`, shared with later requests.
+        pages: pages of PDFs to send beside the current message's block; none if that is fixed.
+        cites: the model is asked to cite, in the current message's block (guarantee §14.8); never if that is fixed.
         turns_before: number of turns that began before the first of all these messages.
-        pinned: the pinned messages, oldest first, which are in any window (guarantee §11.12).
-        segments: the summaries of old turns, oldest first; `segments_first`: before passages that may be of use.
-        things: remembered things that the question names, to be shown in its block (guarantee §11.14); none where the
+        pinned: the pinned messages, oldest first, which are in every window (guarantee §11.12).
+        segments: the summaries of old turns, oldest first; `segments_first`: they have priority over passages.
+        things: remembered things that the question names, to be shown in its block (guarantee §11.14); none if the
             block of the current turn is fixed.
         repeats: the documents that came more than once.
-        earliest: index of the first message that may be forwarded: what is before it stays out.
+        earliest: index of the first message that may be forwarded; earlier ones stay out.
         moves: the window as it was forwarded before begins earlier than that, so that turns leave it now.
     """
 
@@ -147,7 +147,7 @@ class WindowInputs:
 
     @property
     def searched(self) -> tuple[Artifact, ...]:
-        """The artifacts of which passages can be in the window. Pinned ones are in it in full."""
+        """The artifacts whose passages can be in the window. Pinned ones are in it in full."""
         found = self.artifacts + self.recallable
         return tuple(a for a in found if not a.pinned) if self.pinned else found
 
@@ -160,7 +160,7 @@ class WindowInputs:
 
     @property
     def pinned_contents(self) -> frozenset[str]:
-        """The contents that any window has in full, whichever artifact asks for them."""
+        """Ids of the contents that every window has in full, since a pinned artifact has them."""
         if not self.pinned:
             return frozenset()
         return frozenset(a.content_id for a in (*self.artifacts, *self.recallable) if a.pinned)
@@ -172,11 +172,11 @@ class WindowInputs:
         return chain(enumerate(self.earlier, first), enumerate(self.messages))
 
     def segments_before(self, first: int) -> tuple[SummarySegment, ...]:
-        """The summaries of which no turn is in a window that begins with the message at `first`."""
+        """Returns the summaries whose turns are all outside a window that begins with the message at `first`."""
         if not self.segments:
             return ()
         numbers = (message.sequence_number for message in self.messages[first:])
-        number = next((each for each in numbers if each is not None), None)  # a system message of now has none
+        number = next((each for each in numbers if each is not None), None)  # a new system message has none
         return self.segments if number is None else tuple(each for each in self.segments if each.last < number)
 
     @property
@@ -186,9 +186,9 @@ class WindowInputs:
 
     @property
     def has_memory_due(self) -> bool:
-        """Whether the window as it was forwarded before lacks something pinned, so that all has to be decided anew; or
-        whether it is the first one of a conversation that begins before it, and there is something to say of that. What
-        leaves a window that moves is in its new memory message in any case."""
+        """Whether the window as it was forwarded before lacks something pinned, so that everything has to be decided
+        again; or whether it is the first window, the conversation begins before it, and there are summaries of that
+        part. When a window moves, its new memory message has what leaves it in any case."""
         if not (self.pinned or self.segments):
             return False
         frame, first = self.frame, first_forwarded(self.frame, self.messages)
@@ -202,12 +202,12 @@ class WindowInputs:
         return any(self._is_reduced(artifact, frame) for artifact in self.placed if artifact.pinned)
 
     def _has_short_inputs(self, index: int) -> bool:
-        """Whether the message was forwarded without its calls' long inputs."""
+        """Returns whether the message was forwarded without its calls' long inputs."""
         body, form = self.messages[index].body, self.messages[index].rendered
         return form is not None and form.get("tool_calls") != body.get("tool_calls")
 
     def stands_reduced(self, artifact: Artifact) -> bool:
-        """Whether its message stands in the window without all of it, as it was forwarded before."""
+        """Returns whether the artifact's message, as forwarded before, lacks a part of the artifact."""
         index = artifact.place.message or 0
         if self.frame is None or self.messages[index].rendered is None:
             return False
@@ -215,13 +215,13 @@ class WindowInputs:
         return said or self._is_reduced(artifact, self.frame, WHOLE_STRATEGIES)
 
     def _is_reduced(self, artifact: Artifact, frame: PromptFrame, whole: Container[str] = WHOLE_STRATEGIES[:1]) -> bool:
-        """Whether its message was forwarded with a part of it alone."""
+        """Returns whether the artifact's message was forwarded with only a part of the artifact."""
         decided = frame.decisions.get(self.messages[artifact.place.message or 0].message_id or "", ())
         return any(each.artifact_id == artifact.content_id and each.strategy not in whole for each in decided)
 
     @property
     def shaped(self) -> frozenset[int]:
-        """Indexes of the results that stand in a shorter form of which nothing is missing (guarantee §4 I8)."""
+        """Indexes of the results in a shorter form from which nothing is missing (guarantee §4 I8)."""
         if self.frame is None:
             return frozenset()
         shape = ProcessingStrategy.SHAPE.value
@@ -233,8 +233,8 @@ class WindowInputs:
 
     @property
     def references(self) -> dict[int, frozenset[int] | None]:
-        """By the index of each result that stands in a shorter form those of the results that it refers to; None where
-        one of them is not what it was, has left the window, or does not stand with nothing missing."""
+        """The indexes of the results to which each shaped result refers, by its own index; None if one of them has
+        changed, has left the window, or lacks a part."""
         if self.frame is None or not self.frame.refers:
             return {}
         shaped = self.shaped
@@ -256,11 +256,11 @@ class WindowInputs:
 
     @property
     def dangling(self) -> frozenset[int]:
-        """Indexes of shaped results of which a reference points to nothing (guarantee §4 I8)."""
+        """Indexes of shaped results with a broken reference (guarantee §4 I8)."""
         return frozenset(index for index, targets in self.references.items() if targets is None)
 
     def in_full(self, indexes: Set[int]) -> Self:
-        """The same, in which these messages stand as they were sent."""
+        """Returns the inputs with these messages restored to the form in which they were sent."""
         if not indexes:
             return self
         messages = tuple(
@@ -271,18 +271,18 @@ class WindowInputs:
 
     @property
     def has_block(self) -> bool:
-        """Whether an earlier step forwarded the message that begins the turn with a block, or otherwise not as sent."""
+        """Whether an earlier step forwarded the message that begins the turn with a block, or otherwise changed."""
         return bool(self.messages) and self.messages[self.current].rendered is not None
 
     @property
     def may_have_memory(self) -> bool:
-        """Whether there is anything that a memory message could hold (guarantee §11.12, §11.13)."""
+        """Whether there is anything that a memory message could contain (guarantee §11.12, §11.13)."""
         return bool(self.pinned or self.segments or (self.frame is not None and self.frame.memory is not None))
 
     @property
     def is_block_fixed(self) -> bool:
-        """Whether the first step of the current turn has decided on its block, or that there is none (guarantee §4 I6).
-        Documents and results that lose their place in an older block can still get one."""
+        """Whether the first step of the current turn has decided on its block, or on having none (guarantee §4 I6).
+        Documents and results that lose their place in an older block can still get a block."""
         begun = bool(self.messages) and self.messages[self.current].message_id is not None
         return self.has_block or (begun and not (self.restored or self.attached))
 
@@ -297,11 +297,11 @@ class WindowInputs:
 
 @record
 class PlanToFollow:
-    """A planner's plan, ready to be followed (guarantee §5).
+    """A planner's plan, ready to follow (guarantee §5).
 
     Attributes:
-        plan: decisions by priority, for artifacts of this request only. Artifacts that it does not name get the
-            heuristic's decision.
+        plan: decisions by priority, for artifacts of this request only. The heuristic decides on artifacts that it does
+            not name.
         summaries: summaries by artifact id, each shorter than its artifact.
         trusted: whether the plan is followed without the guards of guarantee §5 (`context.trust_planner`).
     """
@@ -318,9 +318,9 @@ class ArtifactRendering:
     Attributes:
         text: the whole content, possibly compacted (`include_full`), or the summary (`summarize`).
         spans: the passages shown, as characters of the content (`rag_extract`, or beside a summary).
-        headings: for each span the text it needs above it: a table's first row, its section's headings; else "".
+        headings: for each span the text to show above it: a table's first row, its section's headings; else "".
         focus: what the summary was made for; "" if for nothing in particular.
-        same_as: nothing of it is shown, but that it is the same document as this, which stands elsewhere in the window.
+        same_as: the same document elsewhere in the window; only a reference to it is shown.
     """
 
     artifact: Artifact
@@ -337,7 +337,7 @@ class ArtifactRendering:
 
     @property
     def extract_chars(self) -> int:
-        """Characters of the passages."""
+        """The number of characters of the passages."""
         return sum(end - start for start, end in self.spans)
 
 
@@ -345,7 +345,7 @@ MESSAGE_HEAD = re.compile(r"\[[^\[\]\n]{1,60}\] ")
 
 
 def head_of(text: str) -> str:
-    """The bracketed beginning of a message, in chat logs mostly its time; "" if it has none."""
+    """Returns the bracketed beginning of a message, in chat logs mostly its time; "" if it has none."""
     found = MESSAGE_HEAD.match(text)
     return found[0] if found else ""
 
@@ -370,8 +370,8 @@ class OldExcerpt:
 
 @record
 class RecalledExcerpts:
-    """Excerpts of old turns, shown in the block. `artifact` is all old turns outside the window as one artifact; `more`
-    says that something was left out after the last excerpt."""
+    """Excerpts of old turns, shown in the block. `artifact` is all old turns outside the window as one artifact;
+    `more`: something was left out after the last excerpt."""
 
     artifact: Artifact
     excerpts: tuple[OldExcerpt, ...]
@@ -384,7 +384,7 @@ class RecalledExcerpts:
 
 @record
 class WindowSelection:
-    """What the window holds: an unbroken run of messages, and how their artifacts are shown.
+    """The contents of the window: an unbroken run of messages, and how their artifacts are shown.
 
     Attributes:
         first: index of the first message of the run.
@@ -392,14 +392,14 @@ class WindowSelection:
         renderings: by artifact id; an artifact without one is forwarded as the client sent it.
         recalled: ids of artifacts shown in the block because their message is outside the window.
         turns: excerpts of old turns for the block.
-        frozen: messages keep the form in which they were forwarded before, with their blocks.
+        frozen: messages stay in the form in which they were forwarded before, with their blocks.
         quoted: ids of artifacts shown in the block beside a frozen window, wherever their message is.
         keeps_block: the message that begins the current turn keeps its block, even if not `frozen` (guarantee §4 I6).
         keeps_memory: the memory message stays as it was forwarded before.
-        segments: how many summaries of old turns may be shown, the latest.
-        same: ids of documents that are not shown, since the same document stands elsewhere in the window.
-        refers: by the index of a shaped result's message, those that it refers to (guarantee §4 I8).
-        short_inputs: indexes of messages of which the calls' long inputs are left out.
+        segments: how many of the latest summaries of old turns may be shown.
+        same: ids of documents that are not shown, since the same document is elsewhere in the window.
+        refers: by the index of a shaped result's message, the indexes of those to which it refers (guarantee §4 I8).
+        short_inputs: indexes of messages whose calls' long inputs are left out.
     """
 
     first: int = 0
@@ -417,22 +417,22 @@ class WindowSelection:
     short_inputs: frozenset[int] = frozenset()
 
     def has(self, index: int | None) -> bool:
-        """Whether the message at that index is forwarded; None is none."""
+        """Returns whether the message at that index is forwarded; False for None."""
         return index is not None and index >= self.first and index not in self.left_out
 
 
 @record
 class ForwardedMessages:
-    """The messages that go upstream.
+    """The messages that are sent upstream.
 
     Attributes:
         indexes: for each message its index in `WindowInputs.messages`; `SYSTEM_INDEX` for leading system messages,
             `MEMORY_INDEX` for the memory message.
         block: the text put at the head of the current user message; "" without one.
         rendered: the current user message with that block.
-        pages: the parts behind the block that are pages of PDFs.
+        pages: the parts after the block that are pages of PDFs.
         shown_in_full: `Artifact.block_name` of each artifact that the block shows in full, in its order.
-        memory: the memory message, where there is one.
+        memory: the memory message, if there is one.
         things: the remembered things that the block names.
     """
 
@@ -448,13 +448,13 @@ class ForwardedMessages:
 
 @record
 class FullPrompt:
-    """Everything that may be forwarded: what was forwarded before as it was, all since in full. Planning is decided on
-    it (guarantee §5).
+    """Everything that may be forwarded: what was forwarded before, unchanged, and all since in full. It decides whether
+    to plan (guarantee §5).
 
     Attributes:
         tokens: an estimate if that is surely below every limit that matters; else the exact count if within the budget;
             else a number between the budget and the exact count.
-        new_pass: everything has to be decided anew: it is over the budget, or lacks something pinned.
+        new_pass: everything has to be decided again: the prompt is over the budget, or lacks something pinned.
     """
 
     selection: WindowSelection
@@ -469,11 +469,11 @@ class PackedWindow:
 
     Attributes:
         tokens: the prompt's tokens, the sum of `breakdown`.
-        exact: the budget was held against them; else it is certain by other means that they fit.
-        estimated: they are not a count with the model's own tokenizer (guarantee §6).
-        new_pass: something had to leave, so that one pass decided everything anew (guarantee §4 I7).
-        moved: the oldest turns left (`WindowInputs.moves`), and what is behind them stays as it was.
-        guarded: ids of artifacts that the plan excludes and that are shown all the same (guarantee §5).
+        exact: they were compared with the budget; else it is certain by other means that they fit.
+        estimated: they were not counted by the model's own tokenizer (guarantee §6).
+        new_pass: something had to leave, so that one pass decided everything again (guarantee §4 I7).
+        moved: the oldest turns left (`WindowInputs.moves`), and the rest stays as it was.
+        guarded: ids of artifacts that the plan excludes but that are shown all the same (guarantee §5).
     """
 
     selection: WindowSelection
