@@ -31,7 +31,7 @@ class ProcessingStrategy(StrEnum):
     RAG_EXTRACT = "rag_extract"
     EXCLUDE = "exclude"
     SHAPE = "shape"
-    """A new tool result in a shorter form, of which nothing is missing in the window (guarantee §4 I8)."""
+    """A new tool result in a shorter form; nothing of it is missing in the window (guarantee §4 I8)."""
 
 
 PLANNED_STRATEGIES = tuple(each for each in ProcessingStrategy if each is not ProcessingStrategy.SHAPE)

@@ -242,7 +242,7 @@ class ChainKeys:
     people: Sequence[str] = ()
 
     def key(self, said: bytes, calls: Sequence[str] = (), whole: bytes = b"") -> ChainKey:
-        """Makes the key of a chain from the digest of what was said.
+        """Makes the key of a chain from `said`, the digest of what was said in it.
         `calls`: the ids of the tool calls that its last message makes; `whole`: the result of `whole` for it."""
         keyed = self._keyed(b"calls", jsons.canonical(sorted(calls))) if calls else b""
         return ChainKey(self._keyed(b"chain", said), keyed, whole)

@@ -1,5 +1,5 @@
-"""One exchange with a model: the request, its caller, the deployment and the answer. Code that tells kinds of content
-parts apart, or refuses some, is where that is done."""
+"""One exchange with a model: the request, its caller, the deployment and the answer. Code that distinguishes kinds of
+content parts, or refuses some, is in the modules that need it."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager

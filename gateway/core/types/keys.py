@@ -111,7 +111,7 @@ class LimitHolder:
         }[self.kind]
 
     def digest(self, *more: object) -> bytes:
-        """Returns 16 bytes that identify the holder together with `more`, such as whatever separates its sums."""
+        """Returns 16 bytes that identify the holder and `more`, which separates its sums, such as a period."""
         text = "\0".join((self.kind, self.tenant, self.name, *map(str, more)))
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
@@ -155,7 +155,7 @@ class HeldAdmission(Protocol):
     """Warnings for its `response_metadata`."""
 
     async def reserve(self, cost: int | None, tokens: int) -> None:
-        """Reserves, before a model is called, at most so many picodollars (None: no price is known) and tokens.
+        """Reserves, before a model is called, the most that it may take: picodollars (None: no known price) and tokens.
         Raises BudgetExceeded, RateLimitExceeded: less is left; LimitsUnavailable: that cannot be determined, and
         `limits.when_down` is `closed`."""
         ...
