@@ -314,7 +314,7 @@ class RateStore(Protocol):
         ...
 
     async def enter(self, key: str, request_id: str, limit: int) -> bool:
-        """Counts a request as running for a minute, unless renewed; returns whether it is among at most `limit`."""
+        """Admits a request, for a minute unless renewed, if fewer than `limit` others run; returns whether it did."""
         ...
 
     async def renew(self, running: Sequence[tuple[str, str]]) -> None:

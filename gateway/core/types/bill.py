@@ -62,7 +62,7 @@ def figure(usage: Any, name: str) -> int:
 
 
 def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Removes from a usage object all impossible counts: negative, absurd, greater than the whole that they are a part
+    """Returns a usage object without impossible counts: negative, absurd, greater than the whole that they are a part
     of, or not a number. Fields that count no tokens stay unchanged."""
     given = {name: int(usage[name]) for name in USAGE_FIGURES if is_figure(usage.get(name))}
     sent, answered = given.get("prompt_tokens", MAX_TOKENS), given.get("completion_tokens", MAX_TOKENS)
@@ -280,12 +280,12 @@ CLIENTS_WORDS = ("attachment_type", "attachment_source")
 
 
 def anonymous(record: ArtifactUsageRecord) -> ArtifactUsageRecord:
-    """Removes all text written by a client from a record."""
+    """Returns a record without any text written by a client."""
     return replace(record, source=nameless(record.source), attachment_type=None, attachment_source=None)
 
 
 def nameless(source: str) -> str:
-    """Removes the given name from an artifact's source: `attachment:0:title` -> `attachment:0`,
+    """Returns an artifact's source without the given name: `attachment:0:title` -> `attachment:0`,
     `history:msg_3:tool` -> `history:msg_3`, `step_2:tool` -> `step_2`."""
     kind, _, rest = source.partition(":")
     return kind if kind.startswith("step_") else f"{kind}:{rest.partition(':')[0]}"

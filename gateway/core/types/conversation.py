@@ -81,7 +81,7 @@ class PromptFrame:
         return replace(self, **said, left_out_tokens=tokens, additions=additions, borrowed=False)
 
     def of(self, names: AbstractSet[str | None]) -> "PromptFrame":
-        """Restricts the frame to these messages. Decisions on attached documents stay."""
+        """Returns the frame restricted to these messages. Decisions on attached documents stay."""
         said: dict[str, Any] = {}
         for each in FRAME_MAPS:
             said[each] = {key: value for key, value in getattr(self, each).items() if key in names}

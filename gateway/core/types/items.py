@@ -356,7 +356,7 @@ def answered_kind(item_id: str) -> str:
 
 
 def without(message: ConversationMessage, item_id: str) -> ConversationMessage | None:
-    """Removes an item from a message; None if nothing is left of it."""
+    """Returns a message without one of its items; None if nothing is left of it."""
     others = [item for item in items_of(message) if item["id"] != item_id]
     if message.role != "assistant" or not others:
         return None
@@ -526,7 +526,7 @@ def _spoken(messages: Sequence[Item]) -> tuple[list[str], str]:
 
 
 def _without_words(body: Item, number: int) -> Item:
-    """Removes one of its messages from an answer."""
+    """Returns an answer without one of its messages."""
     found = {name: value for name, value in body.items() if name not in ITEM_CONTENT_FIELDS} | {"content": None}
     order = _order_of(body)
     messages = [entry for entry in order if _kind(entry) == "message"]

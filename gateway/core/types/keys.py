@@ -174,7 +174,7 @@ class HeldAdmission(Protocol):
 
 
 def picousd(usd: Decimal) -> int:
-    """Converts USD to whole picodollars, rounding down."""
+    """Converts USD to whole picodollars, truncating the rest."""
     return int(usd.scaleb(12))
 
 

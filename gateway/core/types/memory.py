@@ -106,11 +106,11 @@ class MemoryMessage:
     segments: tuple[str, ...] = ()
 
     def named(self, names: Sequence[str | None]) -> "MemoryMessage":
-        """Replaces indexes of messages by their ids: `names` holds the id at each index."""
+        """Returns the memory message with indexes of messages replaced by ids: `names` holds the id at each index."""
         return replace(self, pinned=tuple(p if isinstance(p, str) else names[p] or "" for p in self.pinned))
 
     def renamed(self, ids: Mapping[Any, str]) -> "MemoryMessage":
-        """Replaces the messages' ids, for messages stored under other ids."""
+        """Returns the memory message with the ids replaced, for messages stored under other ids."""
         return replace(self, pinned=tuple(ids.get(name, str(name)) for name in self.pinned))
 
     def as_json(self) -> dict[str, Any]:

@@ -69,19 +69,19 @@ def may_be_offered(forward: Mapping[str, Any], choices: int) -> bool:
 
 
 def with_recall(forward: Mapping[str, Any]) -> dict[str, Any]:
-    """Adds the tool to a request's fields, after the client's own tools."""
+    """Returns a request's fields with the tool added after the client's own tools."""
     return {**forward, "tools": [*(forward.get("tools") or ()), RECALL_DEFINITION]}
 
 
 def without_recall(forward: Mapping[str, Any]) -> dict[str, Any]:
-    """Removes the tool from the fields of a request that must do without it from now on. Some providers require tools
-    beside messages with calls, so if it is the only one, it stays and `tool_choice` forbids its use."""
+    """Returns the fields of a request that must do without the tool from now on. Some providers require tools beside
+    messages with calls, so if it is the only one, it stays and `tool_choice` forbids its use."""
     own = own_tools(forward)
     return {**forward, "tools": own} if own else {**forward, "tool_choice": "none"}
 
 
 def never_offered(forward: Mapping[str, Any]) -> dict[str, Any]:
-    """Removes the tool from a request's fields, which are then as the client sent them."""
+    """Returns a request's fields without the tool, as the client sent them."""
     own = own_tools(forward)
     return {**forward, "tools": own} if own else {name: value for name, value in forward.items() if name != "tools"}
 
@@ -102,7 +102,7 @@ def is_recall(call: Any) -> bool:
 
 
 def without_recalls(choice: Mapping[str, Any]) -> dict[str, Any]:
-    """Removes calls of the tool, which the client does not know, from a choice before it is returned."""
+    """Returns a choice without calls of the tool, which the client does not know."""
     message = dict(choice["message"])
     own = [call for call in message["tool_calls"] if not is_recall(call)]
     if own:

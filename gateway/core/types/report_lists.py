@@ -87,7 +87,7 @@ class QueryPage(Generic[T]):
 
     @classmethod
     def of(cls, read: Iterable[T], limit: int) -> "QueryPage[T]":
-        """Makes a page of the rows read, of which there are more than `limit` if more follow."""
+        """Makes a page of the rows read: at most `limit`, and one more if more follow."""
         found = tuple(read)
         return cls(found[:limit], len(found) > limit)
 

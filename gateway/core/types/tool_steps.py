@@ -57,7 +57,7 @@ def text_of(content: object, documents: Mapping[int, str] = NO_DOCUMENTS) -> str
 
 
 def without_calls(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Removes the calls from an assistant's message."""
+    """Returns an assistant's message without its calls."""
     return {name: value for name, value in body.items() if name not in TOOL_CALL_FIELDS}
 
 
@@ -74,7 +74,7 @@ def server_calls(messages: Sequence[Mapping[str, Any]]) -> dict[int, list[dict[s
 
 
 def without_some(body: Mapping[str, Any], left_out: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Removes the calls `left_out` from a message."""
+    """Returns a message without the calls `left_out`."""
     calls = [call for call in body["tool_calls"] if call not in left_out]
     return {**body, "tool_calls": calls} if calls else {**without_calls(body), "content": body.get("content") or ""}
 

@@ -139,7 +139,7 @@ class RequestFailure:
     tries: tuple[TryFailure, ...] = ()
 
     def without_words(self) -> "RequestFailure":
-        """Removes all messages from the failure."""
+        """Returns the failure without any messages."""
         return RequestFailure(self.status, None, tuple(replace(each, message=None) for each in self.tries))
 
 
