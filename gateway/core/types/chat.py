@@ -201,7 +201,7 @@ class NativeRequest:
     hosted: tuple[tuple[str, str], ...] = ()
 
     def without_hosted(self) -> "NativeRequest":
-        """Returns the request without its hosted tools, for an upstream that runs none: it gets only the chat's tools."""
+        """Returns the request without its hosted tools, for an upstream that runs none: it gets the chat's tools."""
         left_out = ("tools", "tool_choice", "mcp_servers")
         return replace(self, fields={k: v for k, v in self.fields.items() if k not in left_out}, hosted=())
 
