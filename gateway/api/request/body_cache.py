@@ -1,7 +1,7 @@
-"""Requests that were answered lately, kept in the process as they came: a body that begins with the same bytes is
-parsed, checked and digested only behind them (ADR 20).
+"""Recently answered requests, cached in the process as they were received: of a body that begins with the same bytes,
+only the rest is parsed, checked and digested (ADR 20).
 
-What is not the same byte for byte is parsed whole, with the same result.
+A body that differs in any of those bytes is parsed whole, with the same result.
 """
 
 import re
@@ -24,18 +24,18 @@ from gateway.storage import KEPT_SECONDS
 MIN_BYTES = 8192
 """A smaller body is parsed in less time than it is recognised."""
 MAX_BYTES = 2**23
-"""A larger body is not kept: an answer may take minutes, and its request would wait for it in memory."""
+"""A larger body is not cached: it would stay in memory for the minutes that an answer may take."""
 MESSAGE_BYTES = 1000
-"""Memory of a parsed message and its digests beside its texts."""
+"""Bytes of memory of a parsed message and its digests, without its texts."""
 BODY_CACHE_GROWTH = 1.25
-"""Bodies are told apart by a few bytes at lengths that grow by this."""
+"""The factor between the lengths at which a few bytes of a body are sampled."""
 SAMPLE = 48
-"""How many bytes there."""
+"""Bytes of a sample."""
 CANDIDATES = 16
-"""Kept bodies that are compared for each such length, the latest first."""
+"""Cached bodies that are compared for each such length, the latest first."""
 BLOCK = 2**16
 TRIES = 3
-"""Ends of objects that are tried for the end of a message."""
+"""Ends of objects that are tried as the end of a message."""
 MESSAGES = re.compile(rb'"messages"\s*:\s*\[\s*')
 UNKEPT = nullcontext()
 
@@ -53,8 +53,8 @@ NOTHING = _ProvenPrefix(0, 0, 0)
 
 @dataclass(slots=True, eq=False)
 class _CachedBody:
-    """A body as it came, the messages in it, and their chain digests. `size` is the memory of all, `parts` that of what
-    was parsed, beside the texts. `proven` grows, and is replaced as a whole."""
+    """A body as received, the messages in it, and their chain digests. `size` is the memory of all, `parts` that of
+    what was parsed, apart from the texts. `proven` grows, and is replaced as a whole."""
 
     tenant: str
     raw: bytes
@@ -67,7 +67,7 @@ class _CachedBody:
 
 @dataclass(frozen=True, slots=True)
 class _CacheSource:
-    """The kept body by which a request was recognised, and what was proven of it then."""
+    """The cached body by which a request was recognised, and what was proven of it then."""
 
     kept: _CachedBody
     proven: _ProvenPrefix
@@ -75,7 +75,7 @@ class _CacheSource:
 
 @dataclass(frozen=True, slots=True)
 class RecognizedBody:
-    """A body that was parsed in part. `known` says how many messages were met before."""
+    """A body of which only the rest was parsed. `known`: the messages that were already known."""
 
     body: dict[str, Any]
     plain: PlainMessages | None
@@ -83,10 +83,9 @@ class RecognizedBody:
 
 
 class BodyCache:
-    """An LRU memory of bodies by tenant, for threads. Nothing of a request with `store: false` is in it. `recognised`
-    counts the requests that began like one of them.
-    `max_bytes`: of all together, with what was parsed of them; `ttl`: seconds that a body is kept which nobody goes on
-    with."""
+    """A thread-safe LRU cache of bodies by tenant, without requests with `store: false`. `recognised` counts the
+    requests that began like a cached one.
+    `max_bytes`: of all bodies together, with what was parsed of them; `ttl`: seconds that an unused body is cached."""
 
     def __init__(self, max_bytes: int, clock: ports.Clock, ttl: float = KEPT_SECONDS) -> None:
         self._max_bytes = max_bytes
@@ -96,7 +95,7 @@ class BodyCache:
         self._by_sample: dict[int, list[_CachedBody]] = {}
         self._held = 0
         self._moment = 0
-        """A counter of deletions: what arrived after the last one may be kept."""
+        """A counter of deletions: a body may be cached if it arrived after the last one."""
         self._lock = Lock()
         self.recognised = 0
 
@@ -108,7 +107,7 @@ class BodyCache:
         return len(self._kept)
 
     def parse(self, tenant: str, raw: bytes) -> RecognizedBody | None:
-        """The body, if a kept one of the tenant begins like it; None: it has to be parsed whole."""
+        """Parses a body that begins like a cached one of the tenant; returns None where it has to be parsed whole."""
         if len(raw) < MIN_BYTES:
             return None
         for kept in self._candidates(tenant, raw):
@@ -121,8 +120,8 @@ class BodyCache:
         return None
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[None]:
-        """Keeps the body if its request is answered in this block. Bodies of running requests take no more memory than
-        kept ones may; of others the texts are enough: an answer may take minutes."""
+        """Caches the body if its request is answered in this block. Bodies of running requests take at most as much
+        memory as cached ones may; of any others only the texts are held, since an answer may take minutes."""
         held = len(raw) if request.keeps_content and not request.options.dry_run else 0
         if not MIN_BYTES <= held <= MAX_BYTES or self._held + held > self._max_bytes // 2:
             return UNKEPT
@@ -139,7 +138,7 @@ class BodyCache:
         self._keep(raw, request, since)
 
     def _keep(self, raw: bytes, request: ChatRequest, since: int) -> None:
-        """In place of the body by which the request was recognised. `since`: the moment before it was answered."""
+        """Replaces the body by which the request was recognised. `since`: the moment before it was answered."""
         source = request.known.source
         parts = _part_bytes(raw, source) if isinstance(source, _CacheSource) else jsons.part_bytes(raw)
         size = len(raw) + jsons.text_bytes(raw) + parts + MESSAGE_BYTES * len(request.messages)
@@ -160,7 +159,7 @@ class BodyCache:
             self._kept.put(id(new), new, weight=size)
 
     def expire(self) -> None:
-        """Drops what nobody has gone on with in time."""
+        """Drops the bodies that no request has continued in time."""
         with self._lock:
             self._kept.expire()
 
@@ -171,14 +170,14 @@ class BodyCache:
                     self._drop(kept)
 
     def forget(self) -> None:
-        """Drops everything: something was deleted, and its words must not stay here."""
+        """Drops everything, since something was deleted, whose text must not stay here."""
         with self._lock:
             self._moment += 1
             self._kept.clear()
             self._by_sample.clear()
 
     def _candidates(self, tenant: str, raw: bytes) -> list[_CachedBody]:
-        """Kept bodies that may begin like this one, those that were alike the longest first."""
+        """Returns cached bodies that may begin like this one, the longest match first."""
         samples = list(_samples(tenant, raw))
         with self._lock:
             for sample in reversed(samples):
@@ -210,7 +209,7 @@ def read_chat_request(
     arrival: RequestArrival,
     read: Callable[[ResponsesReading], object] = lambda _: None,
 ) -> ChatRequest:
-    """The request that a body holds, of which no more is parsed than is new; as `read_chat_body`."""
+    """Parses the chat request of a body, of which only what is new is parsed; see `read_chat_body`."""
     found = resends.parse(caller.tenant, raw)
     if found is not None:
         return parse_chat_request(found.body, headers, caller, settings, arrival, found.plain, found.known)
@@ -218,13 +217,13 @@ def read_chat_request(
 
 
 class ReadChat(Protocol):
-    """A body in the words of another API, read as a chat."""
+    """A body in the form of another API, read as a chat."""
 
     @property
     def chat(self) -> dict[str, Any]: ...
 
     def own_name(self, path: str) -> str:
-        """How that API calls a field of a chat."""
+        """Returns that API's name for a field of a chat."""
         ...
 
 
@@ -232,7 +231,7 @@ R = TypeVar("R", bound=ReadChat)
 
 
 class ReadAsChat(Generic[R]):
-    """What the adapters of other APIs share: a body is read as a chat, and that chat is recognised in the next one."""
+    """What the adapters of other APIs share: a body is read as a chat, by which the next request is recognised."""
 
     def __init__(self, settings: Settings, resends: BodyCache) -> None:
         self._settings = settings
@@ -243,12 +242,12 @@ class ReadAsChat(Generic[R]):
         self._reading: R | None = None
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
-        """The chat that it is, is kept for later requests that begin with the same messages."""
+        """Caches the chat that was read, for later requests that begin with the same messages."""
         chat, self._chat = self._chat, b""
         return self._resends.holding(chat, request) if chat else nullcontext()
 
     def own_name(self, path: str) -> str:
-        """As the client knows it, once the request has been read."""
+        """Returns the client's name for a field of a chat; the chat's own name before the request has been read."""
         return path if self._reading is None else self._reading.own_name(path)
 
     def _request(
@@ -270,13 +269,13 @@ class ReadAsChat(Generic[R]):
 
 
 def _part_bytes(raw: bytes, source: _CacheSource) -> int:
-    """Of a body that begins like a kept one; only what is behind that is looked at."""
+    """Counts the bytes of the parsed parts of a body that begins like a cached one; only the rest is examined."""
     kept, end = source.kept, source.proven.end
     return kept.parts - jsons.part_bytes(kept.raw[end:]) + jsons.part_bytes(raw[end:])
 
 
 def _samples(tenant: str, raw: bytes) -> Iterator[int]:
-    """A digest of a few bytes at each of some lengths, and of those before; the shortest first."""
+    """Yields a digest of a few bytes at each of some lengths, and of those before; the shortest first."""
     digest, length = hash(tenant), float(MIN_BYTES // 2)
     while length <= len(raw):
         at = int(length)
@@ -286,10 +285,10 @@ def _samples(tenant: str, raw: bytes) -> Iterator[int]:
 
 
 def _parsed(kept: _CachedBody, raw: bytes) -> RecognizedBody | None:
-    """The body, parsed behind the messages that it shares with a kept one; None if it shares none that are proven.
+    """Parses the body after the messages that it shares with a cached one; None if it shares none that are proven.
 
     The proof: with one value in place of the shared messages the body is JSON, and that value is the first of its
-    `messages`; and the bytes that it stands for are proven to be whole messages.
+    `messages`; and the bytes that it replaces are proven to be whole messages.
     """
     before = kept.proven
     shared = _shared(kept.raw, raw, before.end)
@@ -318,7 +317,7 @@ def _parsed(kept: _CachedBody, raw: bytes) -> RecognizedBody | None:
 
 
 def _proven(kept: _CachedBody, before: _ProvenPrefix, raw: bytes, shared: int) -> _ProvenPrefix:
-    """What is proven of the kept body, after a look at what it shares beyond that with another one."""
+    """Extends what is proven of the cached body to what it shares with another one."""
     start, end, count = before
     if not count:
         found = MESSAGES.search(kept.raw, 0, shared)
@@ -340,7 +339,7 @@ def _proven(kept: _CachedBody, before: _ProvenPrefix, raw: bytes, shared: int) -
 
 
 def _ends(one: bytes, other: bytes, first: int, shared: int) -> Iterator[int]:
-    """Where the last shared message may end, the latest first."""
+    """Yields where the last shared message may end, the latest first."""
     if one[shared : shared + 1] == b"]" and other[shared : shared + 1] == b",":  # the client appended to it
         yield shared
     end = shared
@@ -353,7 +352,7 @@ def _ends(one: bytes, other: bytes, first: int, shared: int) -> Iterator[int]:
 
 
 def _shared(one: bytes, other: bytes, known: int) -> int:
-    """How many bytes two bodies begin with alike; less than `known` if they differ before."""
+    """Counts the bytes with which both bodies begin; less than `known` if they differ before."""
     if known and one[:known] != other[:known]:
         return 0
     at, most = known, min(len(one), len(other))

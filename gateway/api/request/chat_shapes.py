@@ -1,4 +1,4 @@
-"""What chats take and give, in the parts that other APIs share, too. OpenAI's own fields are OpenAI's to describe."""
+"""The parts of chat requests and answers that other APIs share, too. OpenAI's own fields are OpenAI's to describe."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""The gateway's own fields of a chat: `context`, how that is made (guarantee §2), and `agent`, who answers (§11.1)."""
+"""The gateway's own fields of a chat: `context`, how it is made (guarantee §2), and `agent`, who answers (§11.1)."""
 
 from typing import Annotated, Any, Literal
 
@@ -22,7 +22,7 @@ MAX_WINDOW = 1000
 
 
 def _a_switch(value: Any) -> Any:
-    """`Literal` would take 1 for true."""
+    """Validates a truth value: `Literal` would take 1 for true."""
     if not isinstance(value, bool) and value != recall.AUTO:
         raise ValueError("be 'auto', true or false")
     return value
@@ -61,7 +61,7 @@ class ContextField(RequestFields):
 
 
 def is_name(text: str) -> bool:
-    """Whether it can name an agent."""
+    """Returns whether the text can be the name of an agent."""
     return 0 < len(text) <= MAX_NAME_CHARS and text.isprintable() and not text.isspace()
 
 
@@ -91,7 +91,7 @@ NAME, AGENT = TypeAdapter(Name), TypeAdapter(AgentField)
 
 
 def agent_of(value: Any) -> agents.RequestAgent | None:
-    """Raises InvalidRequest: it breaks a rule; `param` names the field."""
+    """Parses `agent`; None for null. Raises InvalidRequest: it breaks a rule; `param` names the field."""
     if value is None:
         return None
     if isinstance(value, str):

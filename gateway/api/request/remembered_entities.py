@@ -1,5 +1,5 @@
-"""`memory` of a request, the things that it or a client of the memory's API wants remembered (guarantee §11.14), and
-how things are told."""
+"""`memory` of a request, the entities that it or a client of the memory's API wants remembered (guarantee §11.14), and
+how entities are shown."""
 
 from typing import Annotated, Any, Literal
 
@@ -41,7 +41,7 @@ class ThingField(RequestFields):
     action: ThingAction | None = None
 
     def as_note(self) -> memory.ThingNote:
-        """The thing with all of its aliases."""
+        """Returns the entity as a note with all of its aliases."""
         return entity_memory.noted(self.type, self.id, self.name, self.action or memory.DISCUSSED, self.aliases or ())
 
 
@@ -76,9 +76,9 @@ NO_FIELD = MemoryField()
 def memory_of(
     value: Any, user: str | None, *, keeps: bool, default: bool, days: float | None
 ) -> memory.EntityMemoryOptions | None:
-    """What a chat request says of its memory; None where it has none.
-    `value`: its field `memory`; `user`: whom it names; `keeps`: whether what its user and its model write is stored;
-    `default`: whether things are remembered for a request that does not say so; `days`: how long they are.
+    """Parses the memory options of a chat request; None where it has no memory.
+    `value`: its field `memory`; `user`: the user that it names; `keeps`: whether what its user and its model write is
+    stored; `default`: whether entities are remembered where the request does not choose; `days`: for how long.
     Raises InvalidRequest: a field breaks a rule; `param` names it."""
     fields = read(FIELD, value, "memory") if value is not None else NO_FIELD
     is_on = (default if value is None else True) if fields.things is None else fields.things
@@ -93,7 +93,7 @@ def memory_of(
 
 
 def things_in(body: dict[str, Any]) -> tuple[tuple[memory.ThingNote, ...], str | None]:
-    """The things of a body of the memory's API, one or several, and for which user they are noted, too.
+    """Parses a body of the memory's API: one or several entities, and the user for whom they are noted, too.
     Raises InvalidRequest: a field breaks a rule; `param` names it."""
     if "remember" not in body:
         return (read(THING, body).as_note(),), None

@@ -1,4 +1,4 @@
-"""A stored answer again: as the completion that its client got, as one that is looked up, and as chunks of a stream."""
+"""Makes a stored answer again: the completion as its client got it, as a lookup returns it, or in chunks."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -16,7 +16,7 @@ GATEWAY_FIELDS = ("response_metadata", "conversation")
 
 
 def as_completion(stored: turn.StoredCompletion) -> dict[str, Any]:
-    """The completion with its bill; without content where none was stored (`store: false`, failed turns)."""
+    """Returns the completion with its bill; without content where none was stored (`store: false`, failed turns)."""
     entry = stored.ledger
     bare: dict[str, Any] = {
         "id": entry.completion_id or entry.request_id,
@@ -33,7 +33,7 @@ def as_completion(stored: turn.StoredCompletion) -> dict[str, Any]:
 
 
 def answered(stored: turn.StoredCompletion) -> dict[str, Any]:
-    """The completion as its client got it."""
+    """Returns the completion as its client got it."""
     entry = stored.ledger
     told = metadata.with_citations(metadata.in_answer(entry.metadata), stored.cited)
     body = {**(stored.completion or {}), "response_metadata": told}
@@ -53,13 +53,13 @@ def answered(stored: turn.StoredCompletion) -> dict[str, Any]:
 
 
 def stored_answer(stored: turn.StoredCompletion) -> tuple[dict[str, Any], str | None, Decimal | None]:
-    """What is stored of the first answer: the completion, its conversation, and what it cost in USD."""
+    """Returns the stored parts of the first answer: the completion, its conversation, and its cost in USD."""
     usd = cost.total_cost(stored.ledger.calls)[0].total_cost
     return answered(stored), stored.ledger.conversation_id, usd
 
 
 def replayed_chunks(body: dict[str, Any], choices: int, *, include_usage: bool) -> list[dict[str, Any]]:
-    """A whole answer in chunks, by the same rules as one that comes from upstream."""
+    """Splits a whole answer into chunks, by the same rules as an answer from upstream."""
     relay = ChunkRelay(body["id"], choices, include_usage)
     bill: dict[str, Any] = {name: body[name] for name in GATEWAY_FIELDS if name in body}
     late = ("usage", "cost", *turn.CITED_FIELDS)
@@ -70,7 +70,7 @@ def replayed_chunks(body: dict[str, Any], choices: int, *, include_usage: bool) 
 
 
 def _as_chunks(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The chunks of an upstream that sends each choice in one piece, and its own fields with the first chunk."""
+    """Yields the chunks of an upstream that sends each choice in one piece, and its own fields with the first chunk."""
     envelope = {
         name: value for name, value in body.items() if name not in (*stream_record.CHUNK_FIELDS, *GATEWAY_FIELDS)
     }

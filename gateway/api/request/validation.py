@@ -35,7 +35,7 @@ role_of, content_of = itemgetter("role"), itemgetter("content")
 
 
 def chat_body(raw: bytes) -> tuple[dict[str, Any], PlainMessages | None]:
-    """The body of a chat request as a JSON object, and its messages where they are plain.
+    """Parses the body of a chat request to a JSON object; returns it with its messages where they are plain.
     Raises InvalidRequest: it is no JSON object."""
     try:
         body = jsons.loads(raw)
@@ -52,8 +52,8 @@ def chat_body(raw: bytes) -> tuple[dict[str, Any], PlainMessages | None]:
 
 
 def check_messages(messages: Any, known: int = 0) -> None:
-    """`known`: how many of them have been checked before.
-    Raises InvalidRequest: not a list of messages; names `messages[i]…`."""
+    """Raises InvalidRequest: `messages` is no list of messages; `param` names `messages[i]…`.
+    `known`: how many of them have been checked before."""
     if messages is None:
         raise errors.missing("messages")
     if not isinstance(messages, list) or not messages:
@@ -63,7 +63,7 @@ def check_messages(messages: Any, known: int = 0) -> None:
 
 
 def check_message(message: Any, where: str) -> None:
-    """Raises InvalidRequest: no message; names the field, which is at or under `where`."""
+    """Raises InvalidRequest: it is no message; `param` names the field, which is at or under `where`."""
     if not _is_common(message):
         _check_message(message, where)
     if len(message) > 2 and not items.IN_BLOCKS.isdisjoint(message):
@@ -72,8 +72,8 @@ def check_message(message: Any, where: str) -> None:
 
 
 def without_pins(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], frozenset[int]]:
-    """The messages without `pinned`, a field of the gateway's own, and the indexes of those that are pinned.
-    Raises InvalidRequest: it is neither true nor false; names `messages[i].pinned`."""
+    """Returns the messages without `pinned`, a field of the gateway's own, and the indexes of those that are pinned.
+    Raises InvalidRequest: `pinned` is neither true nor false; `param` names `messages[i].pinned`."""
     named = [index for index, message in enumerate(messages) if PINNED in message]
     if not named:
         return messages, NO_PINS
@@ -87,9 +87,9 @@ def without_pins(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], 
 def _without_server_calls(
     messages: list[dict[str, Any]], settings: Settings
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """The messages without calls that a provider answered itself, and the names of their tools: clients that had them
-    from another gateway can send no results.
-    Raises InvalidRequest: they may not be left out (`upstream.hosted_tools`); names `messages[i]`."""
+    """Returns the messages without calls that a provider answered itself, and the names of their tools: clients that
+    had them from another gateway can send no results.
+    Raises InvalidRequest: they may not be left out (`upstream.hosted_tools`); `param` names `messages[i]`."""
     left_out = tool_steps.server_calls(messages)
     if not left_out:
         return messages, ()
@@ -105,7 +105,7 @@ def _without_server_calls(
 
 
 def check_tools(body: dict[str, Any]) -> None:
-    """Raises InvalidRequest: `tools` or `functions` is no list of objects; names `tools[i]…`."""
+    """Raises InvalidRequest: `tools` or `functions` is no list of objects; `param` names `tools[i]…`."""
     for name in ("tools", "functions"):
         tools = body.get(name)
         if tools is None:
@@ -120,9 +120,9 @@ def check_tools(body: dict[str, Any]) -> None:
 
 
 def plain_messages(messages: Any) -> PlainMessages | None:
-    """The messages if each is a role and a text and no more, so that nothing of them can be wrong.
+    """Returns the messages if each is a role and a text and no more, so that nothing in them can be wrong; else None.
 
-    Only built-in functions look at each message: this is on the way of every request.
+    Only built-in functions look at each message: every request passes here.
     """
     if type(messages) is not list or not messages:
         return None
@@ -139,7 +139,7 @@ def plain_messages(messages: Any) -> PlainMessages | None:
 
 
 def _is_common(message: Any) -> bool:
-    """Whether it is a text, a function call or a tool's result, in which nothing the gateway reads can be wrong."""
+    """Returns whether it is a text, a function call or a tool's result, in all fields that the gateway reads."""
     if type(message) is not dict:
         return False
     role, content, calls = message.get("role"), message.get("content"), message.get("tool_calls")
@@ -218,11 +218,11 @@ def _check_call(call: Any, where: str) -> None:
 
 CONVERSATION_ID = re.compile(r"conv_[\w-]{1,58}\Z")
 NO_CONVERSATION = "conv_"
-"""Stands for any malformed id: no conversation has it, so the request ends in a 404."""
+"""Replaces any malformed id: no conversation has it, so the request ends in a 404."""
 
 
 def check_conversation_id(name: str, param: str = "conversation_id") -> str:
-    """The id. Raises ConversationNotFound: no conversation can have it."""
+    """Returns the id. Raises ConversationNotFound: no conversation can have it."""
     if not CONVERSATION_ID.match(name):
         raise errors.ConversationNotFound("No such conversation.", param=param)
     return name
@@ -272,7 +272,7 @@ SWITCH: TypeAdapter[str] = TypeAdapter(Literal["on", "off"])
 @record
 class RequestArrival:
     """When a request arrived, by the clock and in monotonic seconds; its id, the bytes of its body, the fields of its
-    line in the log, and whether its client has left since."""
+    log line, and whether its client has left since."""
 
     request_id: str
     at: datetime
@@ -290,8 +290,8 @@ def read_chat_body(
     arrival: RequestArrival,
     read: Callable[[ResponsesReading], object] = lambda _: None,
 ) -> ChatRequest:
-    """The request that a body holds; `parse_chat_request` tells of the arguments.
-    `read`: told how a body was read that is in other words than a chat's: errors name its fields by those.
+    """Parses the chat request of a body; for the other arguments see `parse_chat_request`.
+    `read`: called with the reading of a body in another form than a chat's; errors name that form's fields.
     Raises InvalidRequest: it is no JSON object, or a field breaks a rule; `param` names it."""
     body, plain = chat_body(raw)
     if "messages" not in body and body.get("input") is not None:
@@ -310,9 +310,9 @@ def parse_chat_request(
     plain: PlainMessages | None = None,
     known: KnownMessages | None = None,
 ) -> ChatRequest:
-    """A request as the pipeline takes it.
-    `headers`: those that begin with `x-`, in lower case; `plain`: its messages, where they have been found to be plain;
-    `known`: what an earlier request tells of them.
+    """Parses a body to the request that the pipeline takes.
+    `headers`: those that begin with `x-`, in lower case; `plain`: its messages, where they are known to be plain;
+    `known`: those that an earlier request shares.
     Raises InvalidRequest: a field breaks a rule; `param` names it."""
     fields = read(CHAT, body)
     check_spelling(body, settings)
@@ -381,8 +381,8 @@ def _memory(value: Any, request: ChatRequest, settings: Settings) -> memory.Enti
 
 
 def check_spelling(body: dict[str, Any], settings: Settings) -> None:
-    """Some upstreams take `Model` for `model`, and the later of the two: with a `model_list` nothing goes past it so.
-    Raises InvalidRequest: a field is such a name."""
+    """Raises InvalidRequest: with a `model_list`, a field is `model` in other letter case. Some upstreams read such a
+    field as `model`, and the later of the two, which would bypass the list."""
     for name in body if settings.model_list else ():
         if len(name) == len("model") and name != "model" and name.lower() == "model":
             raise errors.invalid(name, "must be written 'model'")
@@ -391,7 +391,7 @@ def check_spelling(body: dict[str, Any], settings: Settings) -> None:
 def _options(
     context: ContextField, headers: Mapping[str, str], settings: Settings, caller: RequestCaller, *, has_tools: bool
 ) -> ContextOptions:
-    """The body outranks headers, they outrank the key, and that outranks the configuration."""
+    """Returns the options of a request. The body outranks headers, these the key, and that the configuration."""
     defaults, limit = settings.context, None
     if caller.key is not None and caller.key.context != setting_sections.NO_DEFAULTS:
         of_key = caller.key.context
@@ -435,7 +435,7 @@ def _options(
 
 
 def _header(adapter: TypeAdapter[T], headers: Mapping[str, str], name: str) -> T | None:
-    """A header's value; None for an empty one."""
+    """Returns a header's value; None for an empty one."""
     text = headers.get(name)
     if not text:
         return None
@@ -444,7 +444,7 @@ def _header(adapter: TypeAdapter[T], headers: Mapping[str, str], name: str) -> T
 
 
 def _patience(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the client waits; None where it says nothing that is a number of them."""
+    """Returns the seconds that the client waits; None where its header is no number of them."""
     for name in PATIENCE_HEADERS:
         if name in headers:
             return float(headers[name]) if SECONDS.fullmatch(headers[name]) else None
@@ -460,7 +460,7 @@ def _check_number(messages: Sequence[Any], most: int) -> None:
 def _conversation(
     value: Any, context: ContextField, metadata: dict[str, str] | None, headers: Mapping[str, str]
 ) -> ConversationRef:
-    """The first name that is present counts; an id outranks a session (guarantee §2)."""
+    """Returns the conversation that a request names by the first name; an id outranks a session (guarantee §2)."""
     field = "conversation"
     if isinstance(value, dict):
         field, value = "conversation.id", value.get("id")

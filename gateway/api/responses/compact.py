@@ -1,6 +1,6 @@
-"""Compacts: `POST /v1/responses/compact`, a final `compaction_trigger`, and compaction items that come back. No model
-is called for it, so it costs nothing and leaves no bill. Stored items that a request names (`item_reference`) are
-found here, too."""
+"""Compacts: `POST /v1/responses/compact`, a final `compaction_trigger`, and compaction items that a client sends back.
+No model is called for it, so it costs nothing and leaves no bill. Also finds stored items that a request names
+(`item_reference`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ CompactedResponse = shape(
 
 
 def refers(body: Json) -> bool:
-    """Whether an item stands for something else, a stored one or all before it, or such an item is asked for."""
+    """Returns whether the body has or asks for an item that represents a stored item, or all items before it."""
     if body.get("context_management") is not None:
         return True
     given = body.get("input")
@@ -57,7 +57,7 @@ def refers(body: Json) -> bool:
 
 
 def is_reference(item: Any) -> bool:
-    """Whether an item names a stored one and is nothing else."""
+    """Returns whether an item names a stored one and is nothing else."""
     if not isinstance(item, dict):
         return False
     is_bare = item.get("type") is None and "role" not in item and isinstance(item.get("id"), str)
@@ -65,9 +65,9 @@ def is_reference(item: Any) -> bool:
 
 
 async def with_referred(body: Json, tenant: str, store: ConversationStore) -> Json:
-    """The body with stored items in the place of references to them.
-    Raises InvalidRequest: one names none, or ItemNotFound: the tenant has no such item; both name `input[i].id`;
-    StorageUnavailable: the storage cannot be reached."""
+    """Returns the body with references to stored items replaced by the items.
+    Raises InvalidRequest: one names none, or ItemNotFound: the tenant has no such item; `param` of both is
+    `input[i].id`; StorageUnavailable: the storage cannot be reached."""
     given = body.get("input")
     if not isinstance(given, list):
         return body
@@ -90,23 +90,23 @@ async def with_referred(body: Json, tenant: str, store: ConversationStore) -> Js
 TRIGGER = "compaction_trigger"
 BESIDE_ITEMS = ("system", "developer")
 COMPACT_LOOKUP_BYTES = 2000
-"""Of a stored path, where only its end is wanted."""
+"""Bytes to read of a stored path where only its end is needed."""
 
 
 class ResolvedItems(NamedTuple):
-    """A body with what its items stand for in their place; and the stored message behind which it goes on, where that
-    was compacted."""
+    """A body with its compaction items and references expanded; and the stored message after which it continues, where
+    that was compacted."""
 
     body: Json
     at: str | None = None
     before: bool = False
-    """It goes on in front of that message."""
+    """Whether the request continues before that message."""
     sealer: CompactionSealer | None = None
-    """Where its client wants a compaction item if room is made."""
+    """Makes the compaction item where the client wants one when its history is compacted."""
 
 
 class CompactionEndpoint:
-    """The endpoint, and what the endpoint of responses needs of it."""
+    """The endpoint, and what the endpoint of responses uses of it."""
 
     def __init__(
         self, store: ConversationStore, auth: KeyAuthenticator, settings: Settings, clock: ports.Clock
@@ -117,7 +117,7 @@ class CompactionEndpoint:
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`POST /v1/responses/compact`."""
+        """Answers `POST /v1/responses/compact`."""
         got = await received(scope, receive, self._auth, self._settings.server.max_body_bytes)
         body = await got.object()
         if not isinstance(body.get("model"), str):
@@ -137,7 +137,8 @@ class CompactionEndpoint:
         await send_json(send, 200, answer)
 
     async def answer(self, body: Json, caller: RequestCaller, scope: Scope, send: Send) -> None:
-        """A response that is a compaction item alone, whole or streamed. `body` is the request without its trigger."""
+        """Sends a response that is only a compaction item, whole or streamed. `body`: the request without its
+        trigger."""
         item = await self.item(body, caller, 0)
         made = {
             "id": ids.new_id(ids.COMPLETION),
@@ -155,7 +156,7 @@ class CompactionEndpoint:
         await send({"type": "http.response.body", "body": events})
 
     async def item(self, body: Json, caller: RequestCaller, size: int) -> Json:
-        """The item that stands for what a request names and brings.
+        """Makes the item that represents the history that a request names, and the input that it brings.
         Raises InvalidRequest: a field breaks a rule, or names nothing that is there; `param` names it."""
         body, at, before, _ = await self.resolved(body, caller.tenant)
         names_history = body.get("previous_response_id") is not None or body.get("conversation") is not None
@@ -170,8 +171,8 @@ class CompactionEndpoint:
         return compacted.sealed_for(caller.tenant, await self._store.secret())
 
     async def resolved(self, body: Json, tenant: str) -> "ResolvedItems":
-        """The body with what its items stand for in their place.
-        Raises GatewayError: it is not there, or not this tenant's; `param` names the field."""
+        """Expands the compaction items and references of a body.
+        Raises GatewayError: an item is not there, or not this tenant's; `param` names the field."""
         sealer = None
         if body.get("context_management") is not None:
             sealer = CompactionSealer(tenant, await self._store.secret())
@@ -183,9 +184,9 @@ class CompactionEndpoint:
         return expanded._replace(body=await with_referred(expanded.body, tenant, self._store), sealer=sealer)
 
     async def _expanded(self, body: Json, tenant: str) -> ResolvedItems:
-        """The body with what its last compaction item stands for in the place of that and of all that is before it; and
-        the stored message behind which the rest goes on, or in front of which, if there is one.
-        Raises InvalidRequest: it is another tenant's, was changed, or stands for what was deleted."""
+        """Returns the body in which the content of its last compaction item replaces that item and all before it; and
+        the stored message after which, or before which, the rest continues, if there is one.
+        Raises InvalidRequest: the item is another tenant's, was changed, or represents what was deleted."""
         given = body.get("input")
         if not isinstance(given, list):
             return ResolvedItems(body)
@@ -212,7 +213,7 @@ class CompactionEndpoint:
         return ResolvedItems(resolved, at, before=compacted.before and at is not None)
 
     async def _end_of(self, tenant: str, body: Json) -> str | None:
-        """The last message of the history that a request names."""
+        """Returns the last message of the history that a request names."""
         previous, named = body.get("previous_response_id"), body.get("conversation")
         named = named.get("id") if isinstance(named, dict) else named
         ref = ConversationRef(str(named)) if previous is None else ConversationRef(behind=str(previous))
@@ -233,7 +234,7 @@ class CompactionEndpoint:
             raise
 
     async def _compacted(self, request: ChatRequest, at: str | None, *, before: bool, is_known: bool) -> CompactionMark:
-        """What is stored of the messages by its place, the rest as an extract.
+        """Returns a mark that names what is stored of the messages by its position, and holds an extract of the rest.
         `is_known`: some of them may be stored."""
         sent = rebuild.sent_chain(request)
         kept = 0
@@ -244,7 +245,7 @@ class CompactionEndpoint:
         return CompactionMark(at, compaction_items.extract_of(sent.bodies[kept:]), before)
 
     async def _stored(self, request: ChatRequest, ref: ConversationRef) -> StoredConversation | None:
-        """The stored conversation that begins with these messages, as far as its sender shows that it is its own."""
+        """Finds the stored conversation that begins with these messages, as far as its sender proves ownership."""
         sent, tenant = rebuild.sent_chain(request), request.caller.tenant
         match = self._settings.conversation.match
         answers = any(body["role"] == "assistant" for body in sent.bodies)
@@ -267,7 +268,7 @@ class CompactionEndpoint:
 
 
 def triggered(body: Mapping[str, Any]) -> Json | None:
-    """The request without its last item, if that is a trigger. Raises InvalidRequest: a trigger stands elsewhere."""
+    """Returns the request without a trigger as last item; None without one. Raises InvalidRequest: one is elsewhere."""
     given: Sequence[Any] = body["input"] if isinstance(body.get("input"), list) else ()
     places = [i for i, each in enumerate(given) if isinstance(each, dict) and each.get("type") == TRIGGER]
     if not places:
@@ -287,7 +288,7 @@ def _is_systems(item: Any) -> bool:
 
 
 def _as_output(item: Json) -> Json:
-    """A user's message as an item of an answer."""
+    """Returns a user's message as an item of an answer."""
     content = item.get("content")
     parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
     item_id = item.get("id") or ids.answer_id(ids.new_id(ids.COMPLETION))

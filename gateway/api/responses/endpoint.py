@@ -1,4 +1,4 @@
-"""`/v1/responses`: creates responses, plain and streamed, and serves what is stored of them."""
+"""`/v1/responses`: creates responses, plain and streamed, and serves stored ones."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,11 +44,11 @@ from gateway.storage import ConversationStore
 
 PATH = "/v1/responses"
 OF_A_STORED_CHAT = ("status", "metadata")
-"""Fields of a stored completion that a response has in other words."""
+"""Fields of a stored completion that a response has in another form."""
 
 NO_INPUT = PlainMessages([], [], [])
 FEW_BYTES = 65_536
-"""Of a body in which nothing can be said."""
+"""Bytes of a body, at most, where the request takes no content."""
 
 
 ResponseRequest = shape(
@@ -79,7 +79,7 @@ ResponseEvent = shape("ResponseEvent", "OpenAI's event.", {"type": str, "sequenc
 
 class StoredResponses:
     """The endpoint of one response (read whole or as a stream, deleted), and those of `cancel` and `input_items`.
-    Completions of chats are found as responses, and the other way round."""
+    Completions of chats are found as responses, and vice versa."""
 
     def __init__(self, store: ConversationStore, auth: KeyAuthenticator) -> None:
         self._store = store
@@ -97,7 +97,7 @@ class StoredResponses:
             await self._one(scope, receive, send)
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send, include: tuple[str, ...], after: int) -> None:
-        """The events of the response anew, those behind `starting_after`."""
+        """Sends the events of the response again, those after `starting_after`."""
         caller = (await received(scope, receive, self._auth, None)).caller
         stored, echoed = await self._stored(caller.tenant, scope["path_params"]["response_id"])
         sealer = CompactionSealer(caller.tenant, await self._store.secret())
@@ -122,7 +122,7 @@ class StoredResponses:
         return _broken_off(found, _error(stored)) if stored.ledger.status == "partial" else found
 
     async def _stored(self, tenant: str, name: str) -> tuple[turn.StoredCompletion, Json]:
-        """The completion, and what its response repeats of its request."""
+        """Returns the completion, and what its response repeats of its request."""
         stored = await self._store.find_completion(tenant, ids.completion_of(name))
         if stored is None or stored.completion is None:
             raise _unknown(name)
@@ -157,7 +157,7 @@ def _completion(stored: turn.StoredCompletion) -> Json:
 
 
 def _error(stored: turn.StoredCompletion) -> errors.GatewayError | None:
-    """By which a response broke off, as its client was told; None where none did, or the client left."""
+    """Returns the error by which a response broke off, as its client got it; None: none did, or the client left."""
     told = (stored.asked or {}).get(turn.BROKE)
     if not isinstance(told, dict):
         return None
@@ -165,7 +165,7 @@ def _error(stored: turn.StoredCompletion) -> errors.GatewayError | None:
 
 
 def _broken_off(response: Json, error: errors.GatewayError | None) -> Json:
-    """A response whose stream ended before its answer did."""
+    """Returns a response whose stream ended before its answer did."""
     output = [*response["output"][:-1], *map(response_completion.as_incomplete, response["output"][-1:])]
     broken = {**response, "output": output, "completed_at": None}
     return {**broken, "status": "incomplete"} if error is None else {**broken, **response_completion.failed(error)}
@@ -200,27 +200,27 @@ class ResponsesEndpoint:
         self._compaction = compaction
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, caller: RequestCaller | None = None) -> None:
-        """`caller`: who asks, where that is known already."""
+        """Answers the request. `caller`: who sends it, where that is known already."""
         dialect = ResponsesDialect(self._settings, self._resends, self._compaction)
         await self._answering.answer(scope, receive, send, dialect, caller)
 
 
 class ResponsesDialect(ReadAsChat[ResponsesReading]):
-    """One request in the words of Responses (an `ApiAdapter`)."""
+    """One request in the form of Responses (an `ApiAdapter`)."""
 
     def __init__(self, settings: Settings, resends: BodyCache, compaction: CompactionEndpoint) -> None:
         super().__init__(settings, resends)
         self._compaction = compaction
         self._resolved: ResolvedItems | None = None
         self._compaction_of: CompactionSealer | None = None
-        """Where the client wants a compaction item if room is made."""
+        """Makes the compaction item where the client wants one when its history is compacted."""
         self._repeated: dict[str, Any] = {}
         self._include: tuple[str, ...] = ()
 
     def read(
         self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
     ) -> ChatRequest | None:
-        """The request as a chat; one that refers to something is read with that in its place."""
+        """Parses the request as a chat; None: it has items to look up, which are expanded before it is read again."""
         if self._resolved is None:
             self._body = json_body(raw)
             if refers(self._body):
@@ -252,7 +252,7 @@ class ResponsesDialect(ReadAsChat[ResponsesReading]):
         )
 
     async def look_up(self, caller: RequestCaller) -> Instead | None:
-        """Puts what items stand for in their place; where a compaction is asked for, and no answer, that is made."""
+        """Expands the items of the request; where it asks only for a compaction, returns what sends that instead."""
         if (rest := triggered(self._body)) is not None:
             return partial(self._compaction.answer, rest, caller)
         self._resolved = await self._compaction.resolved(self._body, caller.tenant)
@@ -269,7 +269,7 @@ class ResponsesDialect(ReadAsChat[ResponsesReading]):
 
 
 def _options(options: ContextOptions, reading: ResponsesReading) -> ContextOptions:
-    """With what the request says of its window in words of its own."""
+    """Returns the options, changed by the request's own fields about its window."""
     if reading.whole:
         options = replace(options, planning="never", whole=True)
     if reading.threshold is not None:
