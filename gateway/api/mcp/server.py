@@ -63,7 +63,7 @@ class McpServer:
         self._running = asyncio.ensure_future(self._run())
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request; `scope[ASKER]` is its caller."""
+        """Serves one request; `scope[ASKER]` is its caller."""
         await self._ready.wait()
         await self._manager.handle_request(scope, receive, send)
 

@@ -1,1 +1,1 @@
-"""The HTTP server's edge: its protocol, what endpoints receive and send, and what stands around every endpoint."""
+"""The HTTP server's edge: its protocol, what endpoints receive and send, and the middleware around every endpoint."""

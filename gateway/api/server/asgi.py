@@ -1,7 +1,7 @@
-"""What endpoints receive and send: bodies within their limits, answers and events, signs of life of streams.
+"""What endpoints receive and send: bodies within their limits, answers and events, keepalives of streams.
 
 Large bodies share a budget of bytes: each takes several times its size while it is read, fitted or sent. Where nothing
-of a streamed answer was sent for `server.keepalive` seconds, the gateway sends a sign itself (guarantee §1.8).
+of a streamed answer was sent for `server.keepalive` seconds, the gateway sends a keepalive itself (guarantee §1.8).
 """
 
 import asyncio
@@ -36,17 +36,17 @@ ANTHROPIC_VERSION_HEADER = b"anthropic-version"
 CLIENT = "gateway.client"
 """The key of the scope under which a request finds its `ClientConnection`, if the server has one."""
 SENDING = "gateway.send"
-"""The key of the scope under which a streamed answer is sent, as signs of life may have begun it."""
+"""The key of the scope under which a streamed answer is sent, which a keepalive may have begun."""
 LARGE_BYTES = 8 * 2**20
-"""Bytes from which a body is large: smaller ones are never kept waiting."""
+"""Bytes from which a body is large: smaller ones never wait."""
 LISTEN_AFTER = 0.1
 """Seconds after which a running request's connection is watched: most are answered sooner, and watching costs time."""
 LARGE_BODY = 2**20
 """Bytes from which a body is parsed, checked and digested in a thread: streams of other requests must not wait."""
 HELD = 20
-"""Signs of an upstream that are kept before the answer begins; later ones take the place of none."""
+"""Keepalives of an upstream that are held back before the answer begins; further ones are dropped."""
 RARELY = 1.0
-"""Seconds within which an upstream's empty lines are one sign."""
+"""Seconds within which an upstream's empty lines count as one keepalive."""
 SIGN_CHARS = 200
 KEEPALIVE_UNPRINTABLE = re.compile(rb"[^ -~]")
 
@@ -56,18 +56,18 @@ class ClientDisconnected(Exception):
 
 
 class ClientConnection(Protocol):
-    """The connection of a request, as far as it can be asked and written to without waiting."""
+    """The connection of a request, which can be queried and written to without waiting."""
 
     def has_left(self) -> bool: ...
 
     def write(self, piece: bytes) -> bool:
-        """Sends a piece of a body that has begun and is not complete; returns whether more can be taken now. What the
-        client does not take at once is kept in memory."""
+        """Sends a piece of a body that has begun and is not complete; returns whether more can be taken now. Bytes that
+        the client does not take at once stay in memory."""
         ...
 
 
 def came_by_messages(scope: Scope) -> bool:
-    """Whether a request is one of Anthropic's API: by its path, or at a path that both have by its header."""
+    """Returns whether a request is one of Anthropic's API: by its path, or at a shared path by its header."""
     path = scope.get("path", "")
     if path.startswith(MODELS_PATH):
         return any(name == ANTHROPIC_VERSION_HEADER for name, _ in scope["headers"])
@@ -75,9 +75,9 @@ def came_by_messages(scope: Scope) -> bool:
 
 
 class LargeBodies(SharedRoom):
-    """Admits large bodies in the order in which they come, those of tenants by turns.
-    `max_bytes`: of all large bodies that are worked on at once. A larger one is worked on alone. `patience`: seconds
-    after which a body that waits is refused."""
+    """Admits large bodies in order of arrival, those of several tenants in turn.
+    `max_bytes`: of all large bodies in work at the same time. A larger one is worked on alone. `patience`: seconds
+    after which a waiting body is refused."""
 
     def __init__(self, max_bytes: int, patience: float) -> None:
         super().__init__(max_bytes)
@@ -85,33 +85,33 @@ class LargeBodies(SharedRoom):
         self._give_back = _giving_back()
 
     def place(self, tenant: str) -> "BodySlot":
-        """A place for one body of a tenant's, which is given back at the end of a `with` block."""
+        """Returns a slot for one body of a tenant, which is released at the end of a `with` block."""
         return BodySlot(self, tenant)
 
     def occupied(self, size: int) -> "BodySlot":
-        """Counts a large answer while it is sent, to the end of a `with` block: requests wait for its room. It never
-        waits itself, as it is paid."""
+        """Charges a large answer to the budget while it is sent, to the end of a `with` block: requests wait for its
+        memory. The answer never waits, since it is paid for."""
         held = size if size >= LARGE_BYTES else 0
         self._used += held
         return BodySlot(self, "", held)
 
     async def admitted(self, tenant: str, size: int) -> None:
-        """Waits until there is room for `size` bytes. Raises Overloaded: there is none after `patience` seconds."""
+        """Waits until `size` bytes are free. Raises Overloaded: they are not free within `patience` seconds."""
         try:
             await self.acquire(tenant, size, self._patience)
         except TimeoutError:
             raise errors.Overloaded from None
 
     def release(self, size: int = 1) -> None:
-        """Gives the room back, and the memory to the system: it is that of many small objects, which Python's allocator
-        would keep for the next request of this size."""
+        """Releases `size` of the budget, and returns free memory to the system: it is that of many small objects, which
+        Python's allocator would hold for the next request of this size."""
         super().release(size)
         if self._give_back is not None and not self._used:
             asyncio.get_running_loop().run_in_executor(None, self._give_back)
 
 
 class BodySlot:
-    """What one body holds of the budget: nothing as long as it is small."""
+    """The share that one body holds of the budget: none as long as the body is small."""
 
     def __init__(self, bodies: LargeBodies, tenant: str, size: int = 0) -> None:
         self._bodies = bodies
@@ -119,15 +119,15 @@ class BodySlot:
         self._size = size
 
     async def grow(self, size: int, expected: int) -> None:
-        """To be called as the body arrives.
+        """Takes a share of the budget when the body becomes large; to be called as it arrives.
         `size`: bytes that have arrived; `expected`: bytes that it may have in the end.
-        Raises Overloaded: it is large, and there is no room for it."""
+        Raises Overloaded: the body is large, and the budget is used up."""
         if not self._size and size >= LARGE_BYTES:
             await self._bodies.admitted(self._tenant, expected)
             self._size = expected
 
     def release(self) -> None:
-        """The body has been worked on. Harmless when repeated."""
+        """Releases the share after the body has been worked on. Harmless when repeated."""
         size, self._size = self._size, 0
         if size:
             self._bodies.release(size)
@@ -142,7 +142,7 @@ class BodySlot:
 
 
 def _giving_back() -> Callable[[], None] | None:
-    """What gives freed memory back to the system; None where the C library has no such call."""
+    """Returns the function that returns freed memory to the system; None where the C library has no such call."""
     if sys.platform != "linux":
         return None
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -157,10 +157,10 @@ def _giving_back() -> Callable[[], None] | None:
 
 
 async def read_body(scope: Scope, receive: Receive, max_bytes: int, place: BodySlot | None = None) -> bytes:
-    """The whole body. `api/server/protocol.py` limits how long it may take.
-    `place`: what it holds of the budget for large bodies.
-    Raises Overloaded: it is large, and there is no room for it; UnsupportedMediaType: it is encoded, whatever it then
-    holds; RequestTooLarge: by its declared length before it is read, else as soon as it is too long;
+    """Reads the whole body. `api/server/protocol.py` limits how long it may take.
+    `place`: the body's share of the budget for large bodies.
+    Raises Overloaded: it is large, and the budget is used up; UnsupportedMediaType: it has a content encoding, whatever
+    its content; RequestTooLarge: by its declared length before it is read, else as soon as it is too long;
     ClientDisconnected: the client left before it was complete."""
     check_encoding(scope)
     declared = header(scope, b"content-length")
@@ -190,7 +190,7 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int, place: BodyS
 
 
 def json_body(raw: bytes) -> dict[str, Any]:
-    """A body as a JSON object, halves of characters mended (guarantee §1.9); no body is an empty one.
+    """Parses a body as a JSON object, with lone surrogates replaced (guarantee §1.9); no body is an empty object.
     Raises InvalidRequest: it is no JSON object."""
     try:
         return an_object(jsons.loads_mended(raw or b"{}"))
@@ -199,20 +199,20 @@ def json_body(raw: bytes) -> dict[str, Any]:
 
 
 def an_object(body: Any) -> dict[str, Any]:
-    """Raises InvalidRequest: the body is no JSON object."""
+    """Returns the body. Raises InvalidRequest: it is no JSON object."""
     if not isinstance(body, dict):
         raise errors.InvalidRequest("The request body must be a JSON object.", code="invalid_json")
     return body
 
 
 def no_json(error: Exception) -> errors.InvalidRequest:
-    """The error for a body that cannot be parsed."""
+    """Returns the error for a body that cannot be parsed."""
     return errors.InvalidRequest(f"The request body is not valid JSON: {error}.", code="invalid_json")
 
 
 def check_encoding(scope: Scope) -> None:
-    """No encoding is decoded, and what says that it is encoded is not taken for plain text.
-    Raises UnsupportedMediaType: it says so."""
+    """Raises UnsupportedMediaType: the request has a content encoding. None is decoded, and encoded content is not read
+    as plain text."""
     if b"content-encoding" not in dict(scope["headers"]):
         return
     for name, value in scope["headers"]:
@@ -225,7 +225,7 @@ def check_encoding(scope: Scope) -> None:
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """The first header of that (lower-case) name."""
+    """Returns the first header of that (lower-case) name; None without one."""
     for key, value in scope["headers"]:
         if key == name:
             return str(value.decode("latin-1"))
@@ -233,7 +233,7 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled as soon as the client leaves.
+    """Awaits `work`, and cancels it as soon as the client leaves; returns its result.
     Raises ClientDisconnected: the client left first."""
     listener = _LeaveListener(receive)
     try:
@@ -247,7 +247,7 @@ async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
 
 
 class _LeaveListener:
-    """Cancels the task that made it once the client has left."""
+    """Cancels the task that made it when the client has left."""
 
     def __init__(self, receive: Receive) -> None:
         loop = asyncio.get_running_loop()
@@ -286,7 +286,7 @@ async def send_json_bytes(send: Send, status: int, content: bytes, headers: dict
 
 
 async def send_start(send: Send, status: int, headers: dict[str, str]) -> None:
-    """Status and headers of an answer whose body is still to be sent."""
+    """Sends status and headers of an answer whose body follows."""
     encoded = [(_name(name), value.encode("latin-1", "replace")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
 
@@ -297,7 +297,7 @@ def _name(header: str) -> bytes:
 
 
 def event(data: object) -> bytes:
-    """A server-sent event as chat clients take it: `data:` alone, never a name (guarantee §6).
+    """Encodes a server-sent event for chat clients: `data:` alone, never a name (guarantee §6).
 
     Line separators and control characters are escaped: many clients split the stream at them, too.
     """
@@ -308,30 +308,30 @@ def event(data: object) -> bytes:
 
 
 def named_event(data: dict[str, Any]) -> bytes:
-    """A server-sent event under the name of its `type`, as Responses and Messages have them; never on a chat."""
+    """Encodes a server-sent event named by its `type`, as Responses and Messages have them; never in a chat."""
     return b"event: " + str(data["type"]).encode() + b"\n" + event(data)
 
 
 def answer_headers(conversation_id: str | None, cost: Decimal | None = None) -> dict[str, str]:
-    """The headers with an answer's conversation, if it has one, and its cost in USD, if it is known (guarantee §6)."""
+    """Returns the headers with an answer's conversation, if any, and its cost in USD, if known (guarantee §6)."""
     headers = {"x-conversation-id": conversation_id} if conversation_id else {}
     return headers if cost is None else {**headers, "x-gateway-response-cost": f"{cost:f}"}
 
 
 def comment(said: bytes) -> bytes:
-    """A comment of an event stream, which every client ignores."""
+    """Encodes a comment of an event stream, which every client ignores."""
     return b":" + (KEEPALIVE_UNPRINTABLE.sub(b"", said)[:SIGN_CHARS] or b" keepalive") + b"\n\n"
 
 
 class KeptAlive:
-    """What is sent of a streamed answer (a `Send`). Once a sign of life has begun it, its status is 200, and a second
-    beginning says nothing: headers that are known later are not sent.
+    """Sends the messages of a streamed answer (a `Send`). When a keepalive has begun the answer, its status is 200, and
+    a second beginning is dropped: headers that are known later are not sent.
 
-    A sign waits for nobody: while something else is being sent, or a sign is, there is none.
+    No message waits for a keepalive: while another message is being sent, or a keepalive is, there is none.
     """
 
     def __init__(self, send: Send, seconds: float, worded: Callable[[bytes], bytes]) -> None:
-        """`worded`: a sign in the words of the API, given what an upstream's comment says, or nothing."""
+        """`worded`: renders a keepalive in the form of the API, from an upstream's comment or from nothing."""
         self._send = send
         self._seconds = seconds
         self._worded = worded
@@ -355,16 +355,16 @@ class KeptAlive:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the answer has begun and its end was not sent."""
+        """Whether the answer has begun and its end has not been sent."""
         return self.begun and not self._over
 
     def sent(self) -> None:
-        """Something was written past this."""
+        """Records that something was written past this object."""
         self._sent_at = self._loop.time()
 
     def heard(self, said: bytes) -> None:
-        """An upstream gave a sign of life: a comment, a `ping`, an empty line (`said` is empty). Before the answer has
-        begun it waits for that: a failure may still become a status."""
+        """Passes on an upstream's keepalive: a comment, a `ping`, an empty line (`said` is empty). Before the answer
+        has begun, a keepalive is held back: a failure may still become a status."""
         if not self.begun:
             if said and len(self._held) < HELD:
                 self._held.append(said)

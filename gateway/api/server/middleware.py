@@ -1,5 +1,5 @@
-"""What stands around every endpoint: an id, errors in OpenAI's shape, one log line without content or keys; where a
-request comes from, this machine or another site's page (guarantee §10.12, §13.2); and CORS for the pages of other
+"""The middleware around every endpoint: an id, errors in OpenAI's shape, one log line without content or keys; the
+origin of a request, this machine or another site's page (guarantee §10.12, §13.2); and CORS for the pages of other
 origins that `server.cors_origins` names.
 
 CORS headers are added outside of the edge, so that errors have them, too; preflights are answered inside of it, so that
@@ -55,18 +55,18 @@ NEARBY: dict[frozenset[str], str] = {
         ": a client's base URL ends with /v1 once (with Anthropic's SDK it ends without), and its path follows"
     ),
 }
-"""What somebody was probably looking for, by the first segment of a path that is not served."""
+"""What the caller was probably looking for, by the first segment of a path that is not served."""
 NOTHING_SENT = 499
 """Status in logs and metrics of a request whose client left before its answer began."""
 FORWARDED = frozenset((b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"))
 """Headers that only a proxy adds: what comes by one does not come from this machine."""
 PRIVATE = (".localhost", ".internal", ".local", ".lan", ".home.arpa")
-"""Endings of names that nobody on the internet can let lead to this machine."""
+"""Endings of host names that nobody on the internet can make resolve to this machine."""
 ANY_ORIGIN = "*"
 ORIGIN_SAFE_METHODS = ("GET", "HEAD")
 """Methods with which browsers send no `Origin` to the page's own host."""
 STRICTER = ("/ui", "/mcp", "/health/")
-"""Paths that look themselves where a request comes from, or spend nothing and tell nobody anything."""
+"""Paths that check the origin of a request themselves, or spend nothing and disclose nothing."""
 MAX_HOSTS = 100
 """Values of `Host` that are remembered."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -86,13 +86,14 @@ class ShutdownState:
 
 
 class FastRouter:
-    """Takes what is posted to endpoints past the router, whose patterns are tried one after the other.
+    """Sends POST requests to endpoints directly, without the router, which tries its patterns one after the other.
 
-    A slash behind a path of ours is none: a redirect would send key and prompt again, to wherever the `Host` says.
+    A path of ours with a trailing slash is unknown: a redirect would send key and prompt again, to wherever `Host`
+    points.
     """
 
     def __init__(self, posted: Mapping[str, App], others: App, routes: Sequence[BaseRoute] = ()) -> None:
-        """`posted`: the endpoints by their paths; `routes`: every path of ours."""
+        """`posted`: the endpoints by their paths; `routes`: every path of the gateway."""
         self._posted = posted
         self._others = others
         self._routes = routes
@@ -125,7 +126,7 @@ class EdgeMiddleware:
         refused: refusals.RefusedRequests | None = None,
         clock: ports.Clock | None = None,
     ) -> None:
-        """`refused`: where requests are noted that are refused before a model is asked."""
+        """`refused`: where requests are noted that are refused before a model is called."""
         self._app = app
         self._metrics = metrics
         self._refused = refusals.RefusedRequests() if refused is None else refused
@@ -182,7 +183,7 @@ class EdgeMiddleware:
             log.info("request", **line, **log_facts)
 
     def _note_refused(self, scope: Scope, fault: errors.GatewayError) -> None:
-        """Notes what asks for a model and is refused before one is asked: that leaves no bill."""
+        """Notes a request for a model that is refused before the model is called: it leaves no bill."""
         was_asked = fault.has_bill or isinstance(fault, errors.UpstreamError)
         if scope["method"] != "POST" or not 400 <= fault.status < 500 or was_asked:
             return
@@ -199,19 +200,19 @@ class EdgeMiddleware:
 
 
 def _worded(fault: errors.GatewayError, scope: Scope) -> dict[str, Any]:
-    """An error in the words of the API that the request came by."""
+    """Returns an error in the form of the API that the request came by."""
     return message_events.error_body(fault, scope["gateway"]["request_id"]) if came_by_messages(scope) else fault.body()
 
 
 def note_caller(log_facts: dict[str, Any], caller: RequestCaller) -> None:
-    """Puts on its request's line of the log who asks: the tenant, and the id of a key of ours."""
+    """Adds the caller to the log line of its request: the tenant, and the id of a key of the gateway."""
     log_facts["tenant"] = caller.tenant
     if caller.key is not None and caller.key_id is not None:
         log_facts["key_id"] = caller.key_id
 
 
 def note_fault(log_facts: dict[str, Any], fault: errors.GatewayError) -> None:
-    """Puts an error on its request's line of the log."""
+    """Adds an error to the log line of its request."""
     log_facts["error_code"] = fault.code
     if fault.is_logged:
         log_facts["reason"] = fault.message
@@ -220,7 +221,7 @@ def note_fault(log_facts: dict[str, Any], fault: errors.GatewayError) -> None:
 
 
 def as_gateway_error(error: Exception, request_id: str, path: str = "") -> errors.GatewayError:
-    """Returns what a client is told of an error. One that nobody foresaw is in the log, with its traceback."""
+    """Returns the error that a client gets for `error`. An unforeseen one is logged, with its traceback."""
     if isinstance(error, errors.GatewayError):
         return error
     if isinstance(error, HTTPException):
@@ -239,8 +240,8 @@ def nothing_at(path: str) -> errors.NotFound:
 
 
 class OriginCheck:
-    """Keeps other sites' pages out, as `check_near` says. Nearly all requests have no `Origin` and name
-    a host that was looked at before."""
+    """Refuses other sites' pages as `check_near` does. Nearly all requests have no `Origin` and name a host that was
+    checked before."""
 
     def __init__(self, app: App, origins: Sequence[str]) -> None:
         self._app = app
@@ -264,13 +265,12 @@ class OriginCheck:
 
 
 def check_near(headers: chat.Headers, origins: AbstractSet[str], method: str) -> None:
-    """Keeps other sites' pages out where anybody on this machine may spend an operator's key (guarantee §10.16).
-
-    A page is known by its `Origin`, which browsers send with all that is not merely read, and no page can leave out;
-    one whose name was made to lead here (DNS rebinding) by the `Host` that it names. What came by a proxy may name any,
-    but not where it only reads: such a page sends no `Origin` with that, and may set the headers of proxies itself.
-    `origins`: those whose pages may ask.
-    Raises Forbidden: another site's page is behind the request."""
+    """Raises Forbidden: a page of another site is behind the request, where anybody on this machine may spend an
+    operator's key (guarantee §10.16). Such a page is known by its `Origin`, which browsers send with all but plain
+    reads, and no page can leave out; a page whose name was made to resolve to this machine (DNS rebinding), by its
+    `Host`. A request through a proxy may have any `Host`, unless it only reads: a rebound page sends no `Origin` with
+    that, and may set the headers of proxies itself.
+    `origins`: those whose pages are allowed."""
     named = {name: value.decode("latin-1") for name, value in headers}
     origin, host = named.get(b"origin"), named.get(b"host", "")
     if origin is not None and origin not in origins and not exposure.is_loopback(host_of(origin)):
@@ -285,7 +285,7 @@ def check_near(headers: chat.Headers, origins: AbstractSet[str], method: str) ->
 
 
 def _is_private(host: str) -> bool:
-    """Whether a host is an address, or a name that no foreign page can have."""
+    """Returns whether a host is an address, or a name that no foreign page can have."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -294,8 +294,8 @@ def _is_private(host: str) -> bool:
 
 
 def is_local(scope: Scope) -> bool:
-    """Whether a request comes from this machine, by no proxy, and names a loopback host: a foreign page whose name
-    leads here (DNS rebinding) names its own."""
+    """Returns whether a request comes from this machine, through no proxy, and names a loopback host: a foreign page
+    whose name resolves to this machine (DNS rebinding) names its own."""
     names = [value for name, value in scope["headers"] if name == b"host"]
     if len(names) != 1 or any(name in FORWARDED for name, _ in scope["headers"]):
         return False
@@ -303,11 +303,12 @@ def is_local(scope: Scope) -> bool:
 
 
 def is_foreign(scope: Scope) -> bool:
-    """Whether another site's page is behind a request: by `Sec-Fetch-Site`, which browsers send to loopback and by TLS
-    and no page can set, else by `Origin`. `server.cors_origins` let such pages call the API, never the page.
+    """Returns whether another site's page is behind a request: by `Sec-Fetch-Site`, which browsers send to loopback and
+    by TLS and no page can set, else by `Origin`. `server.cors_origins` lets such pages call the API, never the web UI.
 
-    A link of another site may be followed. A form of the page itself has the `Origin` `null`, since it tells no
-    referrer: without `Sec-Fetch-Site` its token alone says where it comes from.
+    A link of another site may be followed. A form of the web UI has the `Origin` `null`, since the UI sends no
+    referrer:
+    without `Sec-Fetch-Site` only the form's token proves its origin.
     """
     headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
     is_link = scope["method"] in ("GET", "HEAD")
@@ -322,7 +323,7 @@ def is_foreign(scope: Scope) -> bool:
 
 
 def host_of(address: str) -> str:
-    """The host that an address names, without its port; empty if it names none."""
+    """Returns the host that an address names, without its port; empty if it names none."""
     try:
         return urlsplit(address).hostname or ""
     except ValueError:
@@ -330,7 +331,7 @@ def host_of(address: str) -> str:
 
 
 def _is_near(client: tuple[str, int] | None) -> bool:
-    """Whether a connection comes from this machine, as far as is known."""
+    """Returns whether a connection comes from this machine, as far as is known."""
     try:
         return client is None or ipaddress.ip_address(client[0]).is_loopback
     except ValueError:
@@ -338,7 +339,7 @@ def _is_near(client: tuple[str, int] | None) -> bool:
 
 
 class CorsPreflights:
-    """Answers preflights of these origins; all other requests go on to the application."""
+    """Answers preflights of these origins; passes all other requests to the application."""
 
     def __init__(self, app: App, origins: Sequence[str]) -> None:
         self._app = app
@@ -359,7 +360,7 @@ class CorsPreflights:
 
 
 class CrossOrigin:
-    """Lets pages of these origins read answers. Requests without an `Origin` go on as they are."""
+    """Lets pages of these origins read answers. Requests without an `Origin` pass unchanged."""
 
     def __init__(self, app: App, origins: Sequence[str]) -> None:
         self._app = app
@@ -373,7 +374,7 @@ class CrossOrigin:
 
 
 def _rules(app: App, origins: Sequence[str]) -> CORSMiddleware:
-    """No cookies: clients authenticate by a header, which a page must know."""
+    """Returns the CORS middleware. It allows no cookies: clients authenticate by a header, which a page must know."""
     return CORSMiddleware(
         app,
         allow_origins=list(origins),

@@ -1,8 +1,8 @@
-"""HTTP/1.1 as uvicorn speaks it, with limits for slow and endless clients (guarantee §7).
+"""uvicorn's HTTP/1.1, with limits for slow and endless clients (guarantee §7).
 
-uvicorn sets no limit to the time and the bytes of a request head, answers what it cannot parse in plain text, and
-closes a connection whose client is still sending, so that the client never sees the answer. The classes here add that
-(ADR 18). A request that arrives in one piece costs a few attribute reads more: no clock is read and no timer is set.
+uvicorn does not limit the time and the bytes of a request head, answers what it cannot parse in plain text, and closes
+a connection whose client is still sending, so that the client never sees the answer. The classes here add that (ADR
+18). A request that arrives in one piece costs a few attribute reads more: no clock is read and no timer is set.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ GATHERED_BYTES = 2**20
 """Bytes of such a body from which pieces are handed on all the same."""
 STATUS_LINE_PREFIX = b"HTTP/1.1 "
 MAX_JOINED_BYTES = 2**16
-"""A larger body is not copied to stand behind its head."""
+"""A larger body is not copied to be joined with its head."""
 OF_UPGRADES = (b"connection", b"upgrade", b"http2-settings")
 """Headers in which a client offers another protocol: Java's HTTP client offers HTTP/2 with each request."""
 log = logs.get_logger("gateway.api")
@@ -162,7 +162,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self.watch_writes()
 
     def refuse(self, error: errors.GatewayError) -> None:
-        """Answers a request that does not reach the application, if that is still possible, and ends the connection."""
+        """Sends the error for a request that does not reach the application, if still possible, and ends the
+        connection."""
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
             if not cycle.more_body:  # rubbish after a whole request, which is still answered
@@ -206,7 +207,8 @@ class LimitedProtocol(HttpToolsProtocol):
         )
 
     def _read_plainly(self, rest: bytes) -> None:
-        """Reads a request again without its offer of another protocol, which nobody has to take, and then no other."""
+        """Reads a request again without its offer of another protocol, which may be ignored, and then reads no
+        other."""
         fields = [pair for pair in self.headers if pair[0] not in OF_UPGRADES] + [(b"connection", b"close")]
         line = b"%b %b HTTP/1.1\r\n" % (self.parser.get_method(), self.url)
         head = line + b"".join(b"%b: %b\r\n" % pair for pair in fields)
@@ -229,7 +231,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._deadline = self.loop.call_later(self.receive_timeout, self._too_late)
 
     def _may_be_larger(self, size: int) -> bool:
-        """Whether the request, of which so many bytes came now, uploads a file, and they are bytes of the file."""
+        """Returns whether the request uploads a file, and the bytes that came now are bytes of the file."""
         self._bare, self._has_body = 0 if self._has_body else self._bare + size, False
         return self._uploading and self._received <= self.max_upload_bytes and self._bare <= MAX_HEAD_BYTES
 
@@ -243,7 +245,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._raw.close()
 
     def _uploads(self) -> bool:
-        """Whether a file is being uploaded, and fast enough since this was asked last."""
+        """Returns whether a file is being uploaded, and fast enough since the last check."""
         cycle = self.cycle
         if not self._uploading or cycle is None or not cycle.more_body or cycle.response_complete:
             return False
@@ -277,7 +279,7 @@ class _ProtocolClient:
         return self._cycle.disconnected
 
     def write(self, piece: bytes) -> bool:
-        """What uvicorn's `send` does with a piece of a body that is sent in chunks."""
+        """Writes a piece of a body that is sent in chunks, as uvicorn's `send` does."""
         cycle = self._cycle
         if cycle.disconnected:
             return False
@@ -290,8 +292,8 @@ class _ProtocolClient:
 class _PoliteTransport:
     """A transport that sends the head of an answer with its body, and closes only when the client has seen both.
 
-    Each write is a call of the system, which costs as much as a fifth of what the gateway does for a small chat. A head
-    waits for its body until the event loop turns, no longer.
+    Each write is a system call, which costs up to a fifth of what the gateway does for a small chat. A head waits for
+    its body until the event loop's next iteration, no longer.
 
     If the client is still sending when the connection is to end, the transport ends its own side and reads on for a
     while: the kernel would answer unread bytes with a reset, and a reset may overtake the answer.
@@ -306,7 +308,7 @@ class _PoliteTransport:
         self.is_closing = raw.is_closing
 
     def write(self, data: bytes) -> None:
-        """Sends this behind all that was written before."""
+        """Sends the data after all that was written before."""
         if self._head:
             head, self._head = self._head, b""
             if len(data) > MAX_JOINED_BYTES:
@@ -325,7 +327,7 @@ class _PoliteTransport:
             self._raw.write(head)
 
     def close(self) -> None:
-        """Ends the connection; at the second call at once."""
+        """Ends the connection; the second call ends it at once."""
         self._flush()
         raw, protocol = self._raw, self._protocol
         if raw.get_write_buffer_size():
@@ -357,7 +359,7 @@ class _BodyDrain(asyncio.Protocol):
 
 
 def limited(settings: ServerSettings, max_connections: int, max_file_bytes: int = 0) -> type[LimitedProtocol]:
-    """The protocol with the configured limits; connections beyond `max_connections` are closed at once."""
+    """Returns the protocol with the configured limits; connections beyond `max_connections` are closed at once."""
     limits: dict[str, Any] = {
         "receive_timeout": settings.receive_timeout,
         "send_timeout": settings.send_timeout,
