@@ -174,3 +174,25 @@ async def test_s7_a_stream_without_finish_reason_has_no_clean_end(provider: resp
     provider.mock(httpx.Response(200, headers=kind, content=b"".join(wire.events(told)[:left])))
     with pytest.raises(UpstreamInterrupted):
         await streamed(deployment(PRO))
+
+
+async def test_s4_i3_results_of_calls_that_share_an_id_name_their_own_tools(provider: respx.Route) -> None:
+    """Gemini has no ids: a result says of which tool it is."""
+    names = ("weather", "clock")
+    calls = [{"id": "0", "type": "function", "function": {"name": name, "arguments": "{}"}} for name in names]
+    results = [{"role": "tool", "tool_call_id": "0", "content": f"of {name}"} for name in names]
+    asks = {"role": "assistant", "content": None, "tool_calls": calls}
+    await ask(provider, wire.answer(wire.text("Rain.")), False, ASK, asks, *results, tools=TOOLS)
+    told = [part["function_response"] for part in sent(provider)["contents"][2]["parts"]]
+    assert told == [{"name": name, "response": {"content": f"of {name}"}} for name in names]
+
+
+async def test_s1_a_refusal_of_another_model_goes_up_as_what_it_said(provider: respx.Route) -> None:
+    """Gemini has no field for it. What is empty is left out."""
+    said: list[Json] = [{"role": "assistant", "content": None, "refusal": "No."}, {"role": "user", "content": "Why?"}]
+    empty: Json = {"role": "assistant", "content": ""}
+    await ask(provider, wire.answer(wire.text("Well.")), False, ASK, *said, empty)
+    assert sent(provider)["contents"][1:] == [
+        {"role": "model", "parts": [{"text": "No."}]},
+        {"role": "user", "parts": [{"text": "Why?"}]},
+    ]

@@ -15,7 +15,7 @@ from gateway.core.formats.anthropic import serializer
 from gateway.core.types import tool_steps, upstreams
 from gateway.core.types.chat import JsonAnswer, ModelDeployment
 from gateway.upstream.http_client import TOO_LONG, ConnectionOrigin, origin_of, translation
-from gateway.upstream.litellm.claude_chats import sound_chat
+from gateway.upstream.litellm.sound_chats import sound_chat
 from gateway.upstream.litellm.wire import NO_FETCH, GatewayTransport, LitellmLibrary, deadline, provider_of
 from gateway.upstream.openai.mending import (
     StreamMender,
@@ -185,6 +185,8 @@ NOT_A_CLIENTS = re.compile(
 """Words in the names of litellm's settings, which only the operator may set."""
 PLACEHOLDER_API_KEY = "no-key"
 """Passed where there is no key: litellm would take one from the environment."""
+GEMINIS = ("gemini", "vertex_ai", "vertex_ai_beta")
+"""Providers of Gemini. Others that they serve are asked in Gemini's API or in OpenAI's, where the same is right."""
 MARKED_ENDS = ("gemini", "vertex_ai_beta")
 """Providers whose streams litellm ends cleanly even if they broke off: `GatewayTransport` looks for their end."""
 
@@ -262,8 +264,8 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
                 raise errors.InvalidRequest(text, param=name, code="unsupported_parameter")
             extra[name] = value
     is_claude = upstreams.family_in(deployment.route) is upstreams.CLAUDE and not upstreams.is_routed(deployment)
-    if is_claude and found.get("messages"):
-        found["messages"] = sound_chat(found["messages"])
+    if found.get("messages") and (is_claude or provider_of(deployment) in GEMINIS):
+        found["messages"] = sound_chat(found["messages"], is_claude=is_claude)
     _make_arguments_objects(found.get("messages"))
     if extra and deployment.route.startswith(BODY_IS_MERGED):
         extra = {"extra_body": extra}

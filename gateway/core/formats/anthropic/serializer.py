@@ -439,7 +439,7 @@ def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:
     Raises InvalidRequest: a message holds what no model of Anthropic's accepts."""
     system: list[Block] = []
     turns: list[Json] = []
-    ids = AnthropicCallIds()
+    ids = CallPairs()
     for message in messages:
         role = message.get("role")
         if role in INSTRUCTION_ROLES and not turns:
@@ -463,17 +463,19 @@ def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:
     return [block for block in system if not _is_blank(block)], turns
 
 
-class AnthropicCallIds:
-    """Makes call ids that Anthropic takes: of few characters, and each for one call of all. Results belong to the calls
-    that had their id and have no result yet, in order; else to the last that had it."""
+class CallPairs:
+    """Makes an id for each call of all, of the characters that Anthropic takes, and names the call of each result.
+    Results belong to the calls that had their id and have no result yet, in order; else to the last that had it."""
 
-    def __init__(self) -> None:
+    def __init__(self, refused: re.Pattern[str] = NO_ID) -> None:
+        """`refused`: characters that an id must not have."""
+        self._refused = refused
         self._used: set[str] = set()
         self._unanswered: dict[str, list[str]] = {}
         self._last: dict[str, str] = {}
 
     def of_call(self, call_id: str) -> str:
-        stem = NO_ID.sub("_", call_id) or "call"
+        stem = self._refused.sub("_", call_id) or "call"
         name, number = stem, 1
         while name in self._used:
             number += 1
@@ -486,10 +488,10 @@ class AnthropicCallIds:
     def of_result(self, call_id: str) -> str:
         if unanswered := self._unanswered.get(call_id):
             return unanswered.pop(0)
-        return self._last.get(call_id, NO_ID.sub("_", call_id))
+        return self._last.get(call_id, self._refused.sub("_", call_id))
 
 
-def _answer(message: Json, ids: AnthropicCallIds) -> list[Block]:
+def _answer(message: Json, ids: CallPairs) -> list[Block]:
     """Returns the blocks of an assistant's message: its native blocks if it has any, or thoughts, text and calls."""
     calls = named_calls(message)
     named = {str(call.get("id")) for call in calls}
@@ -518,13 +520,13 @@ def _still_said(block: Any, named: set[str], message: Json) -> bool:
     return block.get("type") not in THOUGHT_BLOCKS or bool(message.get("thinking_blocks"))
 
 
-def _call(call: Json, ids: AnthropicCallIds) -> Block:
+def _call(call: Json, ids: CallPairs) -> Block:
     name, given = _asked_of(call)  # freeform calls are sent as functions; this form is also digested
     made = {"type": "tool_use", "id": ids.of_call(str(call.get("id"))), "name": name, "input": given}
     return {**made, BREAKPOINT: call[BREAKPOINT]} if call.get(BREAKPOINT) else made
 
 
-def _result(message: Json, ids: AnthropicCallIds) -> Block:
+def _result(message: Json, ids: CallPairs) -> Block:
     content = message.get("content")
     call_id = str(message.get("tool_call_id") or message.get("name"))
     block: Block = {"type": "tool_result", "tool_use_id": ids.of_result(call_id)}

@@ -1,10 +1,12 @@
-"""Prepares chats for litellm's translation to Anthropic's API, which drops, merges or invents what that API lacks."""
+"""Prepares chats for litellm's translation to the APIs of Anthropic and Gemini, which drops, merges or invents what
+those lack."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from gateway.core import errors
-from gateway.core.formats.anthropic.serializer import AnthropicCallIds
+from gateway.core.formats.anthropic.serializer import CallPairs
 from gateway.core.formats.tool_calls import is_silent
 from gateway.core.types.conversation import dicts_of
 
@@ -13,10 +15,14 @@ NOT_TAKEN = {"input_audio": "sound", "video_url": "video"}
 """Parts that no model of Anthropic's takes."""
 
 
-def sound_chat(messages: Iterable[Json]) -> list[Json]:
+ANY_ID = re.compile("(?!)")
+"""Gemini never sees an id: litellm may keep a signature in it, and finds the name of a result's tool by it."""
+
+
+def sound_chat(messages: Iterable[Json], *, is_claude: bool) -> list[Json]:
     """Returns the messages with a distinct id for each call, refusals as text, and without blank texts beside others.
     Raises InvalidRequest: no model of Anthropic's takes a part."""
-    ids = AnthropicCallIds()
+    ids = CallPairs() if is_claude else CallPairs(ANY_ID)
     found: list[Json] = []
     for message in messages:
         if message.get("role") == "assistant":
@@ -26,13 +32,14 @@ def sound_chat(messages: Iterable[Json]) -> list[Json]:
         elif message.get("tool_call_id"):
             message = {**message, "tool_call_id": ids.of_result(str(message["tool_call_id"]))}
         elif isinstance(message.get("content"), list):
-            _check(message["content"])
+            if is_claude:
+                _check(message["content"])
             message = {**message, "content": _parts(message["content"]) or message["content"]}
         found.append(message)
     return found
 
 
-def _answer(message: Json, ids: AnthropicCallIds) -> Json:
+def _answer(message: Json, ids: CallPairs) -> Json:
     said = {name: value for name, value in message.items() if name != "refusal"}
     parts = _parts(message.get("content")) + _parts(message.get("refusal"))
     if not isinstance(message.get("content"), str) or message.get("refusal") or not parts:
