@@ -5,6 +5,7 @@ botocore, of the extra `files`, only signs; the gateway's own HTTP client sends.
 
 import xml.etree.ElementTree as ET
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, urlencode
 from xml.sax.saxutils import escape
@@ -50,7 +51,8 @@ class S3Contents:
             await self._complete(name, upload, tags)
         except BaseException:
             if upload:
-                await self._ask("DELETE", name, {"uploadId": upload})
+                with suppress(errors.StorageUnavailable):  # what ended the upload is what the caller must hear of
+                    await self._ask("DELETE", name, {"uploadId": upload})
             raise
 
     async def open(self, name: str, start: int = 0) -> AsyncIterator[bytes]:

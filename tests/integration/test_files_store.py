@@ -142,6 +142,25 @@ async def test_s14_5_what_breaks_off_leaves_nothing(contents: ContentStore) -> N
     assert name not in await all_names(contents)
 
 
+async def test_s14_5_what_ended_an_upload_is_told_also_where_it_cannot_be_cleared_away() -> None:
+    """The storage's fault stood in the place of the client's departure, and an end was not obeyed."""
+    from gateway.upstream.s3 import S3Contents
+
+    def bucket(request: httpx.Request) -> httpx.Response:
+        if request.method == "DELETE":
+            return httpx.Response(503)
+        return httpx.Response(200, headers={"etag": "e"}, content=b"<r><UploadId>u</UploadId></r>")
+
+    async def broken() -> AsyncIterator[bytes]:
+        yield BIG
+        raise asyncio.CancelledError
+
+    settings = S3Settings.model_validate({"bucket": "files", "access_key": "k", "secret_key": "s"})
+    async with httpx.AsyncClient(transport=httpx.MockTransport(bucket)) as client:
+        with pytest.raises(asyncio.CancelledError):
+            await S3Contents(settings, client).put("a/obj_1", broken())
+
+
 async def test_s14_5_a_content_stands_once_and_goes_with_its_last_file(
     make: Make, contents: ContentStore, tenant: str
 ) -> None:

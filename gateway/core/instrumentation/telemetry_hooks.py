@@ -6,6 +6,7 @@ the answer, one after the other in a thread of their own: a slow or failing hook
 """
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from queue import Empty, Full, Queue
@@ -57,11 +58,12 @@ class TelemetryHooks:
         """Waits until all events have been reported, at most so many seconds."""
         if self._thread is None:
             return
+        until = time.monotonic() + seconds
         try:
             self._waiting.put(None, timeout=seconds)
         except Full:
             return
-        self._thread.join(seconds)
+        self._thread.join(max(0.0, until - time.monotonic()))
 
     def settled(self, commit: TurnCommit) -> None:
         """Reports that a request's bill and turn are stored."""

@@ -296,7 +296,8 @@ class LookedAtStream(PassingStream):
 
 
 def _has_role(choices: list[Any]) -> bool:
-    return any(isinstance(choice, dict) and choice["delta"].get("role") for choice in choices if "delta" in choice)
+    deltas = [choice.get("delta") for choice in choices if isinstance(choice, dict)]
+    return any(isinstance(delta, dict) and delta.get("role") for delta in deltas)
 
 
 NATIVE = "untranslated"

@@ -389,7 +389,8 @@ def read_outline(
         raise errors.ConversationNotFound("No such conversation.", param="conversation_id")
     messages = _messages(connection, conversation_id)
     sessions, replays, pins = schema.sessions.c, schema.replays.c, schema.pins.c
-    session = connection.execute(sa.select(sessions.name).where(sessions.conversation_id == conversation_id)).scalar()
+    names = sa.select(sa.func.min(sessions.name)).where(sessions.conversation_id == conversation_id)
+    session = connection.execute(names).scalar()
     made = connection.execute(
         sa.select(replays.id, replays.from_turn, replays.to_turn, replays.at_id)
         .where(replays.conversation_id == conversation_id)

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.core import errors, jsons, ports
 from gateway.core.types import upstreams
@@ -12,9 +12,6 @@ from gateway.core.types.chat import ModelFacts
 from gateway.core.types.relevance import EmbeddingFault, EmbeddingTariff, TextEmbeddings, packed
 from gateway.upstream.openai.answers import HttpUpstream
 from gateway.upstream.routing.router import NO_CALLER, ConfiguredRouter
-
-if TYPE_CHECKING:
-    pass
 
 CHARS_AT_ONCE = 200_000
 """Characters of one request: well below what providers take."""

@@ -1,6 +1,7 @@
 """Calls of a model behind guards and masking: who is told what, and who is charged (guarantees §12.9, §12.10)."""
 
 import json
+import sys
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Any
@@ -105,6 +106,26 @@ def checkpoint(*guards: Any, masks: bool = False, clock: HandClock | None = None
 def asks(text: str, native: Json | None = None, **scope: Any) -> UpstreamRequest:
     body = {"messages": [{"role": "user", "content": text}]}
     return UpstreamRequest(body, native, {"x-one": "1"}, CallScope(RequestCaller("a"), "req_1", **scope))
+
+
+class NullDeltas(EchoStream):
+    """Chunks of a server that writes a delta of nothing as null."""
+
+    async def batches(self) -> Any:
+        yield [{"choices": [{"index": 0, "delta": None, "finish_reason": None}]}]
+        async for batch in super().batches():
+            yield batch
+
+
+async def test_s12_9_a_delta_of_null_ends_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "EchoStream", NullDeltas)
+    said = ""
+    async with GuardedUpstream(Echo(), checkpoint(Watcher())).stream(AT, asks("hello")) as opened:
+        async for batch in opened.batches():
+            said += "".join(
+                (choice["delta"] or {}).get("content") or "" for each in batch for choice in each["choices"]
+            )
+    assert said == "hello"
 
 
 async def test_s12_9_a_guard_is_told_who_asks_and_charges_the_bill_of_that_call() -> None:
