@@ -18,28 +18,28 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ReceivedBody:
-    """A request's body as it came, and who sent it."""
+    """A request's body as received, and its caller."""
 
     caller: RequestCaller
     raw: bytes
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
-        """What the work makes of the body or a part of it; a large one is worked on in a thread."""
+        """Applies `work` to the body or a part of it and returns the result; for a large body it runs in a thread."""
         return await offload_if(len(self.raw) >= LARGE_BODY, work, *args)
 
     async def object(self) -> dict[str, Any]:
-        """The body as a JSON object. Raises InvalidRequest: it is none."""
+        """Parses the body as a JSON object. Raises InvalidRequest: it is none."""
         return await self.run(json_body, self.raw)
 
 
 async def received(
     scope: Scope, receive: Receive, auth: KeyAuthenticator, most: int | None, *, stored: bool = True
 ) -> ReceivedBody:
-    """Who asks and what they sent; the tenant is on the request's line of the log from here on.
-    `most`: bytes that the body may have; None: none is read; `stored`: it is about what is stored, so that it cannot be
-    answered for a tenant that is not known.
-    Raises Unauthorized, Forbidden, RequestTooLarge: as told by their classes; StorageUnavailable: the storage could not
-    tell whose key it is."""
+    """Authenticates the caller and reads the body; adds the tenant to the log line of the request.
+    `most`: bytes that the body may have; None: none is read; `stored`: the request is about stored data, so that it
+    cannot be answered for an unknown tenant.
+    Raises Unauthorized, Forbidden, RequestTooLarge: see their classes; StorageUnavailable: the storage could not
+    identify the key."""
     caller = await auth.caller(scope)
     raw = b"" if most is None else await read_body(scope, receive, most)
     if stored:
@@ -61,17 +61,17 @@ class ApiCall:
 
     @property
     def tenant(self) -> str:
-        """Who asks."""
+        """The caller's tenant."""
         return self.received.caller.tenant
 
     @property
     def actor(self) -> audit_log.AuditActor:
-        """The same, as the trail tells it."""
+        """The caller, as the trail records it."""
         return audit_log.actor_of(self.received.caller)
 
     @property
     def retention_days(self) -> float | None:
-        """For how long what is said with this key is kept; None: the key does not say."""
+        """How long the texts sent with this key are stored; None: the key sets no time."""
         key = self.received.caller.key
         return key.retention_days if key is not None else None
 
@@ -81,7 +81,7 @@ class ApiCall:
         return check_conversation_id(self.path["conversation_id"])
 
     async def body(self, *known: str) -> dict[str, Any]:
-        """The body, which may have these fields alone.
+        """Parses the body, which may have the fields `known` and no others.
         Raises InvalidRequest: it is no JSON object, or has another field."""
         body = await self.received.object()
         for name in body:
@@ -116,7 +116,7 @@ class MethodEndpoint:
 
 
 def conversation_of(answer: Mapping[str, Any]) -> str | None:
-    """The conversation that an answer is or belongs to."""
+    """Returns the id of the conversation that an answer is or belongs to; None where there is none."""
     if answer.get("object") == "conversation":
         return str(answer["id"])
     named = answer.get("conversation")

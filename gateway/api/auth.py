@@ -1,5 +1,5 @@
-"""Tells whose request it is (guarantee §8). Keys made at runtime are asked of the storage, and kept for moments;
-streams end with their key: revoked, replaced or expired, it is found out within seconds (guarantee §12.2)."""
+"""Authenticates requests (guarantee §8). Keys made at runtime are looked up in the storage, and cached for moments; a
+stream ends within seconds after its key was revoked, replaced or expired (guarantee §12.2)."""
 
 import asyncio
 import hashlib
@@ -24,10 +24,10 @@ from gateway.core.types.keys import KeyPolicy, StoredKey
 from gateway.storage import ConversationStore, stored_keys
 
 KNOWN_SECONDS, UNKNOWN_SECONDS = 3.0, 1.0
-"""For which an answer of the storage holds: that a key counts, and that there is none."""
+"""Seconds for which a result of the storage is cached: a valid key, and no valid key."""
 MAX_KNOWN, MAX_UNKNOWN = 10_000, 1_000
 UNKNOWN_KEY = "This API key is not known here. Send one as 'Authorization: Bearer KEY'."
-"""Also of a key that was revoked: whoever finds one is not told that it ever counted."""
+"""Also for a revoked key: a finder must not learn that it was ever valid."""
 EXPIRED = "This API key has expired."
 
 
@@ -38,8 +38,8 @@ class _KeptKey:
 
 
 class RuntimeKeys:
-    """Looks keys up by the keyed digest of all of them. What was asked holds from when it was asked, not from when the
-    storage answered, so that the sum of both cannot exceed `KNOWN_SECONDS`."""
+    """Looks keys up by a keyed digest. A result counts from when the storage was asked, not from when it answered, so
+    that the sum of both cannot exceed `KNOWN_SECONDS`."""
 
     def __init__(self, store: stored_keys.KeyStore, clock: ports.Clock) -> None:
         self.store = store
@@ -50,12 +50,12 @@ class RuntimeKeys:
         self._changes = 0
 
     def now(self) -> datetime:
-        """By the clock by which keys expire."""
+        """Returns the time by the clock by which keys expire."""
         return self._clock.now()
 
     async def policy(self, token: str) -> KeyPolicy:
-        """What is known of the key that is this token.
-        Raises Unauthorized: it is no key, or none that counts; StorageUnavailable: nobody can tell."""
+        """Returns the policy of a key.
+        Raises Unauthorized: the token is no valid key; StorageUnavailable: the key cannot be looked up."""
         if not stored_keys.is_well_formed(token):
             raise errors.Unauthorized(UNKNOWN_KEY)
         digest = await self.store.digest(token)
@@ -69,19 +69,19 @@ class RuntimeKeys:
         return found.policy
 
     async def by_ids(self, key_ids: Sequence[str]) -> dict[str, KeyPolicy]:
-        """What is known of the keys of these ids that count now. Raises StorageUnavailable: nobody can tell."""
+        """Returns the policies of those keys that are valid now. Raises StorageUnavailable: they cannot be read."""
         found, now = await self.store.by_ids(key_ids), self._clock.now()
         return {key_id: key.policy for key_id, key in found.items() if key.counts(now) and not key.policy.ended(now)}
 
     def changed(self) -> None:
-        """Something was changed in this process: what is known is asked anew, also what is being asked now."""
+        """Drops all cached keys and look-ups in progress, since this process has changed a key."""
         self._changes += 1
         self._known.clear()
         self._unknown.clear()
         self._asking.clear()
 
     async def _ask(self, digest: bytes) -> StoredKey | None:
-        """Requests at once with one key ask once."""
+        """Looks a key up; concurrent requests with the same key share one look-up."""
         task = self._asking.get(digest)
         if task is None:
             task = self._asking[digest] = asyncio.ensure_future(self._asked(digest))
@@ -115,10 +115,10 @@ MAX_TENANTS = 10_000
 """Hashes in the cache; some 200 bytes each."""
 FORWARDED_HEADERS = (b"openai-organization", b"openai-project", b"openai-beta")
 BLANKS = " \t"
-"""What may stand around a header's value. `str.strip` would take away more of a key that is padded."""
+"""Blanks allowed around a header's value. `str.strip` would remove more of a padded key."""
 READS = ("GET", "HEAD", "OPTIONS")
 ASK_AGAIN = 5.0
-"""Seconds after which the storage is asked again for the secret, if all that needs it is the id of a configured key."""
+"""Seconds after which the storage is asked again for the secret, if only the id of a configured key needs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,8 @@ class _ConfiguredKey:
 
 
 class KeyAuthenticator:
-    """Finds the tenant of a request. Configured keys are kept as digests and compared in constant time; those made at
-    runtime are looked up by theirs. `watch` ends streams with their keys."""
+    """Finds the tenant of a request. Configured keys are stored as digests and compared in constant time; those made at
+    runtime are looked up by their digests. `watch` ends streams with their keys."""
 
     def __init__(
         self,
@@ -152,15 +152,15 @@ class KeyAuthenticator:
         self.watch = KeyWatch(self)
 
     async def caller(self, scope: Scope) -> RequestCaller:
-        """The tenant of a request, its key and project. Without a key of ours, where none is wanted, the tenant is that
-        of the bearer token, which may then go upstream.
+        """Returns the tenant of a request, its key and project. Without a key of the gateway, where none is required,
+        the tenant is that of the bearer token, which may then be sent upstream.
 
         Raises:
-            Unauthorized: a key is wanted and the request has none that counts, or its token is not ASCII.
-            Forbidden: its key may only look, and this is no request that looks.
-            InvalidRequest: a header that goes upstream is not ASCII.
-            StorageUnavailable: its key was made at runtime, and nobody can tell whether it counts.
-            IdentityProviderUnavailable: its token is signed, and nobody can tell by whom.
+            Unauthorized: a key is required and the request has no valid one, or its token is not ASCII.
+            Forbidden: its key may only read, and this request does not only read.
+            InvalidRequest: a header that is sent upstream is not ASCII.
+            StorageUnavailable: its key was made at runtime, and cannot be looked up.
+            IdentityProviderUnavailable: its token is signed, and the signature cannot be checked.
         """
         found = await self._caller(scope)
         if (
@@ -172,9 +172,9 @@ class KeyAuthenticator:
         return found
 
     async def admin(self, scope: Scope) -> RequestCaller:
-        """Who asks for what administrators alone may do; that takes no role 'user'.
+        """Returns the caller of a request that only administrators may make; it needs no role 'user'.
         Raises Forbidden: the request has no key of role 'admin'; Unauthorized, InvalidRequest, StorageUnavailable: as
-        of `caller`."""
+        `caller` does."""
         found = await self._caller(scope)
         if found.key is None or setting_sections.ADMIN not in found.roles:
             raise errors.Forbidden("This takes a key of the gateway's own with the role 'admin'.")
@@ -202,9 +202,9 @@ class KeyAuthenticator:
         return RequestCaller(key_id or UNKNOWN, own, headers, key_id, anthropic_key=anthropics)
 
     async def _policy(self, token: str | None) -> KeyPolicy:
-        """What is known of the key of ours that is this token, or of whom it names if somebody else signed it.
-        Raises Unauthorized: it is none that counts; StorageUnavailable: it was made at runtime, and nobody can tell;
-        Forbidden, IdentityProviderUnavailable: as of `SignedTokens.policy`."""
+        """Returns the policy of the gateway's key that the token is, or of the user that a signed token names.
+        Raises Unauthorized: it is not valid; StorageUnavailable: it was made at runtime, and cannot be looked up;
+        Forbidden, IdentityProviderUnavailable: as `SignedTokens.policy` does."""
         key = self._configured(token)
         if key is None and token is not None and self._tokens is not None and is_signed(token):
             return await self._tokens.policy(token, await self._secret_or_none())
@@ -223,21 +223,21 @@ class KeyAuthenticator:
         return policy
 
     async def holder(self, token: str) -> KeyPolicy:
-        """Whose a key of ours is; it has an id.
-        Raises Unauthorized: it is none that counts; StorageUnavailable: its id, or whether it counts, cannot be
+        """Returns the policy of a key of the gateway, which has an id.
+        Raises Unauthorized: the key is not valid; StorageUnavailable: its id, or whether it is valid, cannot be
         read."""
         await self._store.secret()
         self._ask_from = 0.0
         return await self._policy(token)
 
     async def holder_of(self, key_id: str) -> KeyPolicy | None:
-        """Whose the key of that id is; None if it does not count, or not any more.
-        Raises StorageUnavailable: nobody can tell."""
+        """Returns the policy of the key with that id; None if it is not valid, or no longer.
+        Raises StorageUnavailable: it cannot be looked up."""
         return (await self.holders_of([key_id])).get(key_id)
 
     async def holders_of(self, key_ids: Collection[str]) -> dict[str, KeyPolicy]:
-        """The same of several keys, in one look: those that count, by their ids.
-        Raises StorageUnavailable: nobody can tell."""
+        """Returns the policies of those of several keys that are valid, by their ids, in one look-up.
+        Raises StorageUnavailable: they cannot be looked up."""
         configured, now = await self.configured(), self._clock.now()
         found = {each: configured[each] for each in key_ids if each in configured and not configured[each].ended(now)}
         others = [each for each in key_ids if each not in configured]
@@ -246,7 +246,7 @@ class KeyAuthenticator:
         return found
 
     async def names(self, key_ids: Collection[str]) -> dict[str, str]:
-        """What people call the keys of these ids, where they do. Raises StorageUnavailable: it cannot be read."""
+        """Returns the names of keys that have one, by key id. Raises StorageUnavailable: they cannot be read."""
         if not key_ids:
             return {}
         configured = await self.configured()
@@ -258,7 +258,7 @@ class KeyAuthenticator:
         return {key_id: name for key_id, name in found.items() if name is not None}
 
     async def configured(self) -> dict[str, KeyPolicy]:
-        """All keys of `auth.keys`, by their ids. Raises StorageUnavailable: the secret of their ids cannot be read."""
+        """Returns all keys of `auth.keys`, by their ids. Raises StorageUnavailable: the ids' secret cannot be read."""
         if self._keys and not self._holders:
             secret = await self._store.secret()
             ids = (self._keyed(secret, key.digest, key.entry.key.get_secret_value()) for key in self._keys)
@@ -267,7 +267,8 @@ class KeyAuthenticator:
         return self._holders
 
     async def _id_of(self, key: _ConfiguredKey) -> str | None:
-        """The id of a configured key; None while the secret cannot be read. Hardly anybody waits for that alone."""
+        """Returns the id of a configured key; None while the secret cannot be read, for which hardly any request
+        waits."""
         known = self._ids.peek(key.digest)
         if known is not None or time.monotonic() < self._ask_from:
             return known
@@ -279,15 +280,15 @@ class KeyAuthenticator:
         return self._keyed(secret, key.digest, key.entry.key.get_secret_value())
 
     async def _secret_or_none(self) -> bytes | None:
-        """The key of keyed hashes; None while it cannot be read. A request that needs the storage fails later; the
-        others must work without it (guarantee §3.6)."""
+        """Returns the key of keyed hashes; None while it cannot be read. A request that needs the storage fails later;
+        the others must work without it (guarantee §3.6)."""
         try:
             return await self._store.secret()
         except errors.StorageUnavailable:
             return None
 
     def _keyed(self, secret: bytes, digest: bytes, token: str) -> str:
-        """The id of a key: its keyed hash, cached. It is the tenant of a client's own token, too."""
+        """Returns the id of a key: its keyed hash, cached. It is also the tenant of a client's own token."""
         known = self._ids.get(digest)
         return known or self._ids.put(digest, f"key_{hmac.digest(secret, token.encode(), 'sha256').hex()[:40]}")
 
@@ -301,13 +302,13 @@ class KeyAuthenticator:
 
 
 def check_known(tenant: str) -> None:
-    """Raises StorageUnavailable: the storage was down a moment ago, so whose request it is, is not known."""
+    """Raises StorageUnavailable: the storage was down a moment ago, so that the tenant of the request is unknown."""
     if tenant == UNKNOWN:
         raise errors.StorageUnavailable("The storage cannot be reached.")
 
 
 def seen_tenant(who: RequestCaller | KeyPolicy) -> str | None:
-    """The only tenant whose data a holder of a viewer's role may see; None: all, for an admin."""
+    """Returns the only tenant whose data a holder of a viewer's role may see; None: all, for an admin."""
     return None if setting_sections.ADMIN in who.roles else who.tenant
 
 
@@ -328,13 +329,13 @@ def _bearer(scope: Scope) -> str | None:
 
 
 def _anthropics(scope: Scope) -> str | None:
-    """The key as clients of Anthropic's API send it. It goes to no other upstream (guarantee §1)."""
+    """Returns the key as clients of Anthropic's API send it. It is sent to no other upstream (guarantee §1)."""
     return (_only(scope, b"x-api-key") or "").strip(BLANKS) or None
 
 
 def _only(scope: Scope, name: bytes) -> str | None:
-    """The header of that name. Of two that differ, whatever stands in front may have looked at the other.
-    Raises Unauthorized: there are such two."""
+    """Returns the only header of that name; None without one.
+    Raises Unauthorized: there are two that differ, so that a proxy in front may have checked the other."""
     found: bytes | None = None
     for key, value in scope["headers"]:
         if key == name:
@@ -349,15 +350,15 @@ def _digest(key: str) -> bytes:
 
 
 CHECK_SECONDS = 1.0
-"""Between two looks. An answer of the storage holds for three more: less than five."""
+"""Seconds between two checks. A result of the storage is cached for three more: less than five in all."""
 CREDENTIALS = (b"authorization", b"x-api-key")
 ENDED = "The key of this request does not count any more."
 LookUp = Callable[[], Awaitable[object]]
-"""Finds whose a key is; None, or a refusal, once it does not count any more."""
+"""Finds the policy of a key; returns None, or raises a refusal, when it is no longer valid."""
 
 
 class KeyWatch:
-    """Looks again and again at the keys of running streams; what cannot be looked up now goes on."""
+    """Checks the keys of running streams periodically; a stream whose key cannot be looked up now continues."""
 
     def __init__(self, auth: KeyAuthenticator) -> None:
         self._auth = auth
@@ -367,9 +368,9 @@ class KeyWatch:
 
     @contextmanager
     def holding(self, scope: Scope | None, caller: RequestCaller) -> Iterator[None]:
-        """While a stream is sent by the task that this is called in. Where the request brings no key, as a page's that
-        has a session in its place, or where there is no request, the id of the caller's key is looked at.
-        Raises Unauthorized: its key ended meanwhile, and what was within was cancelled."""
+        """Watches the caller's key while this task sends a stream in the block. Where the request has no key, since the
+        web UI has a session instead, or there is no request, the id of the caller's key is looked up.
+        Raises Unauthorized: the key ended meanwhile, and the block was cancelled."""
         task, watched = asyncio.current_task(), self._watched(scope, caller)
         if task is None or watched is None:
             yield
@@ -392,7 +393,7 @@ class KeyWatch:
                 del self._running[key]
 
     def _watched(self, scope: Scope | None, caller: RequestCaller) -> tuple[Any, LookUp] | None:
-        """What is looked at, and how; None: nothing."""
+        """Returns what is looked up, and the function that does so; None: nothing."""
         if caller.key is None or caller.key.is_signed:  # a token counts when its request comes
             return None
         if scope is not None and (brought := tuple(pair for pair in scope["headers"] if pair[0] in CREDENTIALS)):

@@ -1,6 +1,6 @@
-"""The way of a request through any API that asks a model: read, answered once (`Idempotency-Key`, ADR 9), sent whole or
-as a stream (ADR 27). What differs between APIs is a `ApiAdapter`: how a request is read into the inner form, and how
-answers are worded."""
+"""The path of a request through any API that calls a model: read, answered once (`Idempotency-Key`, ADR 9), sent whole
+or as a stream (ADR 27). An `ApiAdapter` has what differs between APIs: how a request is read into the inner form, and
+how answers are written."""
 
 import asyncio
 import hashlib
@@ -65,14 +65,14 @@ REPLAYED = {"idempotent-replayed": "true"}
 
 @dataclass(frozen=True, slots=True)
 class KeyedRequest:
-    """A request with an `Idempotency-Key`. `meaning` holds the headers that change what is asked, as bytes."""
+    """A request with an `Idempotency-Key`. `meaning` holds the headers that change what is asked for, as bytes."""
 
     key: str
     meaning: bytes
 
 
 def keyed(scope: Scope) -> KeyedRequest | None:
-    """What the headers say of an `Idempotency-Key`; None without one.
+    """Returns the request's `Idempotency-Key` with the headers that belong to it; None without a key.
     Raises InvalidRequest: there are several keys that differ, or the key breaks its rule."""
     keys = {value for name, value in scope["headers"] if name == KEY}
     if not keys:
@@ -86,7 +86,7 @@ def keyed(scope: Scope) -> KeyedRequest | None:
 async def identify(
     request: KeyedRequest, tenant: str, body: bytes, secret: Callable[[], Awaitable[bytes]]
 ) -> turn.RequestIdentity:
-    """The keyed digests by which the request is known; `secret` gives their key.
+    """Computes the keyed digests that identify the request; `secret` reads their key.
     Raises StorageUnavailable: the storage, and with it the secret of the digests, cannot be reached."""
     key = await secret()
     check_known(tenant)
@@ -98,7 +98,7 @@ async def identify(
 
 
 def key_digest(secret: bytes, key: str) -> bytes:
-    """The keyed digest, 32 bytes, by which an `Idempotency-Key` is known."""
+    """Computes the keyed digest, 32 bytes, that identifies an `Idempotency-Key`."""
     return _digest(secret, b"key", key.encode())
 
 
@@ -120,26 +120,26 @@ def _checked(value: bytes) -> str:
 
 T = TypeVar("T")
 TOLD = (b"x-", b"anthropic-")
-"""How headers begin that a dialect is shown."""
+"""The prefix of headers that a dialect gets."""
 
 
 class StreamWriter(Protocol):
-    """One streamed answer in an API's words. Each method gives the bytes to send now, perhaps none."""
+    """Writes one streamed answer in an API's form. Each method returns the bytes to send now, perhaps none."""
 
     def events(self, chunks: Chunks) -> bytes:
-        """What these chunks (of the inner form, as chat completions have them) are."""
+        """Encodes these chunks, which are of the inner form, that of chat completions."""
         ...
 
     def end(self) -> bytes:
-        """What stands behind the last chunk."""
+        """Encodes what follows the last chunk."""
         ...
 
     def fault(self, error: errors.GatewayError) -> bytes:
-        """What stands at the end of an answer that broke off."""
+        """Encodes the end of an answer that broke off."""
         ...
 
     def alive(self, said: bytes) -> bytes:
-        """A sign of life between events; `said`: what an upstream's comment says, or nothing."""
+        """Encodes a keepalive between events; `said`: the text of an upstream's comment, or nothing."""
         ...
 
 
@@ -170,45 +170,45 @@ class NamedEventWriter:
 
 
 Instead = Callable[[Scope, Send], Awaitable[None]]
-"""Answers a request in the place of a model."""
+"""Answers a request in place of a model."""
 
 
 class ApiAdapter(Protocol):
-    """An API's words for requests and answers."""
+    """An API's form of requests and answers."""
 
     def read(
         self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
     ) -> ChatRequest | None:
-        """The request that a body holds, in the inner form; None: it refers to what is stored, which is to be looked up
-        before it is read again. It may run in a thread.
+        """Parses the body to a request in the inner form; returns None if it refers to stored data, which is to be
+        looked up before it is read again. It may run in a thread.
         `headers`: see `told_headers`.
         Raises InvalidRequest: a field breaks a rule; `param` names it."""
         ...
 
     async def look_up(self, caller: RequestCaller) -> Instead | None:
-        """Reads what the body that was read refers to. What it gives back answers in the place of a model.
-        Raises GatewayError: it is not there; or the body breaks a rule."""
+        """Looks up the stored data that the body refers to. A function that it returns answers in place of a model.
+        Raises GatewayError: the data is not there; or the body breaks a rule."""
         ...
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
-        """Whatever is kept of a body while its request is answered."""
+        """Caches what the API caches of a body while its request is answered in the block."""
         ...
 
     def own_name(self, path: str) -> str:
-        """How this API calls a field of the inner form, for errors that name it."""
+        """Returns this API's name for a field of the inner form, for errors that name the field."""
         ...
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
-        """A completion (of the inner form) as this API's JSON."""
+        """Encodes a completion of the inner form as this API's JSON."""
         ...
 
     def writer(self, request: ChatRequest) -> StreamWriter:
-        """For the request's streamed answer."""
+        """Returns the writer of the request's streamed answer."""
         ...
 
 
 class CompletionHandler:
-    """Reads and validates, hands over to the pipeline, and sends what comes back."""
+    """Reads and validates a request, hands it to the pipeline, and sends the answer."""
 
     def __init__(
         self,
@@ -233,8 +233,9 @@ class CompletionHandler:
     async def answer(
         self, scope: Scope, receive: Receive, send: Send, dialect: ApiAdapter, caller: RequestCaller | None = None
     ) -> PausedRequest | None:
-        """Answers one request, unless its client is to be told first that room was made for it.
-        `caller`: who asks, where that is known already.
+        """Sends the answer of one request; or returns the request if its client must first learn that its history was
+        compacted.
+        `caller`: who sends it, where that is known already.
         Raises GatewayError: see `core/errors`; it names its field as the dialect does. Nothing has been sent yet."""
         try:
             return await self._answer(scope, receive, send, dialect, caller)
@@ -273,8 +274,8 @@ class CompletionHandler:
         return await (self._respond(way) if identity is None else self._respond_once(identity, way))
 
     async def _kept_alive(self, identity: turn.RequestIdentity | None, way: "_RequestScope") -> PausedRequest | None:
-        """Answers by a stream that gives signs of life, and ends with its key. What fails once they have begun it is an
-        event in it."""
+        """Sends a stream that has keepalives, and ends with its key. A failure after the first keepalive is an event in
+        it."""
         way.writer = writer = way.dialect.writer(way.request)
         kept = KeptAlive(way.send, self._keepalive, writer.alive)
         way.send = way.scope[SENDING] = kept
@@ -329,7 +330,7 @@ class CompletionHandler:
         return await self._send_completion(completion, way)
 
     async def _respond_once(self, identity: turn.RequestIdentity, way: "_RequestScope") -> PausedRequest | None:
-        """Runs the request, or sends the answer that it was given before."""
+        """Runs the request, or sends the answer that was given before."""
         admitted = await until_disconnect(way.receive, self._idempotency.admit(identity, way.request))
         if isinstance(admitted, turn.StoredCompletion):
             way.scope["gateway"]["replayed"] = True
@@ -346,8 +347,8 @@ class CompletionHandler:
     async def _answer_in_any_case(
         self, permit: RunPermit, request: ChatRequest, receive: Receive
     ) -> WholeCompletion | PausedRequest:
-        """The answer, which is finished and stored also if the client leaves: by its key it is found again, so that
-        nothing is charged twice."""
+        """Returns the answer, which is finished and stored even if the client leaves: it is found again by its key, so
+        that nothing is charged twice."""
 
         async def answered() -> WholeCompletion | PausedRequest:
             with permit:
@@ -362,7 +363,7 @@ class CompletionHandler:
             raise
 
     async def close(self) -> None:
-        """Ends what goes on without its client, at shutdown; its bill is kept."""
+        """Ends at shutdown the requests that continue without their clients; their bills are stored."""
         self._auth.watch.close()
         await self._unattended.cancel()
 
@@ -391,7 +392,7 @@ class CompletionHandler:
 
 
 def told_headers(scope: Scope) -> dict[str, str]:
-    """The headers that a dialect is shown, by names in lower case: those that say something of the request, no key."""
+    """Returns the headers that a dialect gets, by lower-case names: those that describe the request, but no key."""
     return {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in scope["headers"]
@@ -401,7 +402,7 @@ def told_headers(scope: Scope) -> dict[str, str]:
 
 @dataclass(eq=False, slots=True)
 class _RequestScope:
-    """A request on its way: where it came from and where its answer goes. `writer`: of a streamed answer."""
+    """A request in progress: where it came from and where its answer goes. `writer`: of a streamed answer."""
 
     request: ChatRequest
     dialect: ApiAdapter
@@ -426,14 +427,14 @@ async def _send_stream(answer: StreamedAnswer, way: _RequestScope) -> None:
 
 
 def _faulty(way: _RequestScope, writer: StreamWriter, error: errors.GatewayError) -> bytes:
-    """The end of an answer whose status cannot change any more: an error event, not the end of a whole one (§7)."""
+    """Encodes the end of an answer whose status is sent already: an error event, not the end of a whole one (§7)."""
     note_fault(way.scope["gateway"], error)
     renamed(error, way.dialect.own_name)
     return writer.fault(error)
 
 
 async def _replay(way: _RequestScope, stored: turn.StoredCompletion) -> None:
-    """Sends what is stored of the first answer in the form that the request asks for."""
+    """Sends the stored first answer in the form that the request asks for."""
     body, conversation_id, cost = stored_answer(stored)
     request, dialect = way.request, way.dialect
     if not request.stream:
@@ -446,7 +447,7 @@ async def _replay(way: _RequestScope, stored: turn.StoredCompletion) -> None:
 
 
 class _EventStream:
-    """A streamed answer on its way (adapter of `StreamReceiver`)."""
+    """A streamed answer in progress (adapter of `StreamReceiver`)."""
 
     def __init__(self, send: Send, client: ClientConnection | None, writer: StreamWriter) -> None:
         self._send = send

@@ -22,7 +22,7 @@ T = TypeVar("T")
 MAX_SESSION_CHARS = 256
 MESSAGE_FIELD_PATH = re.compile(r"messages\[\d+\](?:\.\w+|\[\d+\])*")
 Naming = Callable[[str], str]
-"""How an API calls a field of the inner form: from path to path."""
+"""Maps the path of a field of the inner form to the API's own name."""
 RULES = {
     "greater_than": "be greater than {gt}",
     "greater_than_equal": "be at least {ge}",
@@ -44,7 +44,7 @@ RULES = {
     "dict_type": "be an object",
     "bool_type": "be true or false",
 }
-"""By pydantic's types of errors: its own words name Python's types and classes of ours."""
+"""Rules by pydantic's types of errors: its own texts name Python's types and the gateway's classes."""
 RULES_BY_ENDING = (
     (("bool_parsing",), "be true or false"),
     (("string_type", "string_unicode", "string_sub_type", "bytes_type"), "be a string"),
@@ -73,10 +73,10 @@ IS_REQUIRED = "is required"
 
 
 def read(adapter: TypeAdapter[T], value: Any, where: str = "", *, required: str = errors.REQUIRED) -> T:
-    """The value as the adapter's type.
+    """Validates the value as the adapter's type.
     `where`: path of the value in the request; `required`: code of the error for a field that is absent or null and must
     not be.
-    Raises InvalidRequest: names the first field that breaks its rule, at or below `where`."""
+    Raises InvalidRequest: `param` names the first field that breaks its rule, at or below `where`."""
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
@@ -89,7 +89,7 @@ def read(adapter: TypeAdapter[T], value: Any, where: str = "", *, required: str 
 
 
 def broken_rules(adapter: TypeAdapter[Any], value: Any) -> list[BrokenRule]:
-    """Every rule that a value breaks, for who corrects them all at once; the first is the one that `read` names."""
+    """Lists every rule that a value breaks, to be corrected together; the first is the one that `read` names."""
     try:
         adapter.validate_python(value)
     except ValidationError as error:
@@ -108,7 +108,7 @@ def _broken(adapter: TypeAdapter[Any], problem: Any) -> BrokenRule:
 
 
 def rule_of(problem: Any) -> str:
-    """What a value must be, in plain words, for one of pydantic's errors; `must` stands before it."""
+    """Renders one of pydantic's errors as a rule for the value, to follow the word `must`."""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "value_error":
         return str(context["error"]).removeprefix("must ")
@@ -123,7 +123,7 @@ def rule_of(problem: Any) -> str:
 
 
 def _known_fields(adapter: TypeAdapter[Any], place: list[int | str]) -> list[str]:
-    """The fields of the object at that place of what the adapter reads."""
+    """Returns the fields of the object at that place of what the adapter reads."""
     kinds: list[Any] = [adapter._type]
     for step in place:
         members = [kind for kind in _flat(kinds) if hasattr(kind, "model_fields")]
@@ -135,7 +135,7 @@ def _known_fields(adapter: TypeAdapter[Any], place: list[int | str]) -> list[str
 
 
 def _flat(kinds: list[Any]) -> list[Any]:
-    """The types themselves, out of unions and annotations."""
+    """Yields the types themselves, out of unions and annotations."""
     found = []
     for kind in kinds:
         inner = get_args(kind) if get_origin(kind) in (Annotated, Union, UnionType) else ()
@@ -144,9 +144,9 @@ def _flat(kinds: list[Any]) -> list[Any]:
 
 
 def renamed(error: errors.GatewayError, own_name: Naming) -> None:
-    """An error of the inner form, in place, under the name by which its client knows the field. An upstream's own error
-    stays as it is; one that something is not there names no field in its text. A field whose name is a word of English
-    is named at the beginning of a text: further on it is that word."""
+    """Rewrites an error of the inner form, in place, to use the client's name of the field. An upstream's own error
+    stays as it is; an error that something was not found names no field in its text. A field whose name is an English
+    word is renamed at the beginning of a text only: further on it is that word."""
     if isinstance(error, errors.UpstreamOverflow):
         error.param = own_name("messages")
     if not isinstance(error, errors.InvalidRequest) or error.param is None or error.is_as_sent:
@@ -162,19 +162,19 @@ def renamed(error: errors.GatewayError, own_name: Naming) -> None:
 
 
 def a_pin(value: Any, where: str) -> bool:
-    """Whether a message is to be pinned (guarantee §11.12). Raises InvalidRequest: it is neither true nor false."""
+    """Returns whether to pin a message (guarantee §11.12). Raises InvalidRequest: it is neither true nor false."""
     if not isinstance(value, bool):
         raise errors.invalid(where, "must be true or false")
     return value
 
 
 def is_session_name(value: Any) -> bool:
-    """Whether a session can have that name."""
+    """Returns whether a session can have that name."""
     return isinstance(value, str) and 0 < len(value) <= MAX_SESSION_CHARS and value.isprintable()
 
 
 def keeps_metadata_rules(value: Any) -> bool:
-    """Whether it is metadata as OpenAI takes it: up to 16 strings of up to 512 characters, keys of up to 64."""
+    """Returns whether it is metadata by OpenAI's rules: up to 16 strings of up to 512 characters, keys of up to 64."""
     if not isinstance(value, dict) or len(value) > 16:
         return False
     return all(isinstance(v, str) and len(k) <= 64 and len(v) <= 512 for k, v in value.items())

@@ -1,4 +1,4 @@
-"""What the gateway tells of itself: `/health/*`, `/v1/models`, and `/metrics` in Prometheus' format (guarantee §9)."""
+"""The gateway's reports on itself: `/health/*`, `/v1/models`, and `/metrics` in Prometheus' format (guarantee §9)."""
 
 import asyncio
 import contextlib
@@ -72,11 +72,11 @@ class ReadyEndpoint:
 
     @property
     def unready_since(self) -> datetime | None:
-        """When it was first seen that requests cannot be served, by whoever asked last; None if they could be."""
+        """When a check first found that requests cannot be served; None if the last check found that they can."""
         return self._unready[1] if self._unready is not None else None
 
     async def state(self) -> tuple[int, dict[str, Any]]:
-        """Status and body without details."""
+        """Returns status and body without details."""
         try:
             ready = await self._store.ready()
             reason = "storage_schema_not_current"
@@ -104,7 +104,7 @@ class ModelsEndpoint:
         await send_json(send, 200, await self.found(scope))
 
     async def found(self, scope: Scope) -> dict[str, Any]:
-        """The list, or the model that the path names, as OpenAI has them."""
+        """Returns the list of models, or the model that the path names, in OpenAI's form."""
         caller = await self._auth.caller(scope)
         wanted = scope["path_params"].get("model")
         if wanted is None:
@@ -141,8 +141,8 @@ class MetricsPage:
 
 
 def render(counts: MetricCounts, accept: str, pids: Sequence[int] = ()) -> tuple[bytes, str]:
-    """The counts as text, and its media type: Prometheus' or OpenMetrics', as `accept` says.
-    `pids`: the processes whose memory, processor time and files are told; this one alone without any."""
+    """Renders the counts as text, and returns its media type: Prometheus' or OpenMetrics', as `accept` asks.
+    `pids`: the processes whose memory, processor time and files are reported; without any, this one alone."""
     from prometheus_client import core, exposition, process_collector, registry
 
     class ModelPage(registry.Collector):
@@ -162,7 +162,7 @@ def render(counts: MetricCounts, accept: str, pids: Sequence[int] = ()) -> tuple
 
 
 def _of_processes(pids: Sequence[int], collector: Callable[..., Any]) -> Iterable[Any]:
-    """What Prometheus' library tells of a process, of several: sums, and when the first began."""
+    """Yields the figures of Prometheus' library for several processes: sums, and when the first began."""
     found: dict[str, Any] = {}
     for pid in pids:
         for family in collector(pid=partial(int, pid), registry=None).collect():

@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 def parameters(text: str) -> Query:
-    """The parameters of a query string, each with its first value."""
+    """Parses a query string; each parameter has its first value."""
     return {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}
 
 
 def included(text: str) -> tuple[str, ...]:
-    """`include` of a query string, which may be there several times, with brackets or without."""
+    """Returns the values of `include` in a query string, which may occur several times, with brackets or without."""
     if "include" not in text:
         return ()
     found = parse_qs(text)
@@ -45,7 +45,7 @@ def refuse_nul(name: str, *values: str | None) -> None:
 
 
 def limit_of(query: Query) -> int:
-    """`limit`: how many members a page may have, 20 by default."""
+    """Parses `limit`: how many members a page may have, 20 by default. Raises InvalidRequest: it is out of range."""
     limit = query.get("limit", "20")
     if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= MAX_PAGE_SIZE):
         raise errors.invalid("limit", f"must be a whole number from 1 to {MAX_PAGE_SIZE}")
@@ -53,7 +53,7 @@ def limit_of(query: Query) -> int:
 
 
 def unix_time_of(query: Query, name: str) -> int | None:
-    """Reads a time in whole Unix seconds. Raises InvalidRequest: it is none, or beyond what databases hold."""
+    """Parses a time in whole Unix seconds. Raises InvalidRequest: it is none, or beyond what databases hold."""
     text = query.get(name)
     if text is None:
         return None
@@ -63,7 +63,7 @@ def unix_time_of(query: Query, name: str) -> int | None:
 
 
 def newest_first(query: Query, default: str) -> bool:
-    """Whether the order is `desc`."""
+    """Returns whether the order is `desc`. Raises InvalidRequest: it is neither `asc` nor `desc`."""
     order = query.get("order", default)
     if order not in ("asc", "desc"):
         raise errors.invalid("order", "must be asc or desc")
@@ -71,7 +71,7 @@ def newest_first(query: Query, default: str) -> bool:
 
 
 class Paging(NamedTuple):
-    """Which part of a list is wanted."""
+    """The requested part of a list."""
 
     limit: int
     after: str | None
@@ -79,15 +79,15 @@ class Paging(NamedTuple):
 
 
 def paging_of(query: Query, order: str) -> Paging:
-    """`limit`, `after` and `order`, which is `order` by default.
-    Raises InvalidRequest: one of them breaks its rule; names it."""
+    """Parses `limit`, `after` and `order`, whose default is `order`.
+    Raises InvalidRequest: one of them breaks its rule; `param` names it."""
     check_named(query, "after")
     return Paging(limit_of(query), query.get("after"), newest_first(query, order))
 
 
 def part_of(data: Sequence[T], paging: Paging, missing: str) -> ListObject[T]:
-    """The wanted part of a list that has its oldest member in front.
-    Raises ItemNotFound: no member has the id `after`; `missing` says so."""
+    """Returns the requested part of a list that begins with its oldest member.
+    Raises ItemNotFound: no member has the id `after`; `missing` is the message."""
     rest = data[::-1] if paging.newest_first else data
     if paging.after is not None:
         ids = [each["id"] for each in rest]  # type: ignore[index]
@@ -98,7 +98,7 @@ def part_of(data: Sequence[T], paging: Paging, missing: str) -> ListObject[T]:
 
 
 def metadata_of(query: Query) -> tuple[tuple[str, str], ...]:
-    """The pairs of `metadata[KEY]=VALUE`."""
+    """Parses the pairs of `metadata[KEY]=VALUE`. Raises InvalidRequest: there are too many."""
     found = tuple((m.group(1), value) for name, value in query.items() if (m := METADATA.fullmatch(name)))
     if len(found) > MAX_METADATA_PAIRS:
         raise errors.invalid("metadata", f"may name {MAX_METADATA_PAIRS} keys")
@@ -106,13 +106,13 @@ def metadata_of(query: Query) -> tuple[tuple[str, str], ...]:
 
 
 def listed(data: Sequence[T], *, has_more: bool) -> ListObject[T]:
-    """A page as OpenAI sends it; the next one begins after `last_id`."""
+    """Returns a page in OpenAI's form; the next one begins after `last_id`."""
     first_id, last_id = [each["id"] for each in (data[0], data[-1])] if data else (None, None)  # type: ignore[index]
     return {"object": "list", "data": list(data), "first_id": first_id, "last_id": last_id, "has_more": has_more}
 
 
 def given_metadata(value: Any) -> dict[str, str]:
-    """Raises InvalidRequest: it breaks OpenAI's rules."""
+    """Validates metadata; null is an empty object. Raises InvalidRequest: it breaks OpenAI's rules."""
     if value is None:
         return {}
     if not keeps_metadata_rules(value):

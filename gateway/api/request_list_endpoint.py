@@ -1,4 +1,4 @@
-"""`GET /v1/gateway/requests`: all requests, by the filters and with the rights of the page (guarantee §13.18)."""
+"""`GET /v1/gateway/requests`: all requests, with the filters and access rules of the web UI (guarantee §13.18)."""
 
 from decimal import Decimal
 from typing import Any, Literal, get_type_hints
@@ -86,8 +86,8 @@ class RequestListEndpoint:
         await send_json(send, 200, body, {"cache-control": "no-store"})
 
     def _own_tenant(self, scope: Scope, caller: RequestCaller) -> str | None:
-        """The only tenant whose requests may be seen; None: all.
-        Raises Forbidden: no page would show them to whoever asks."""
+        """Returns the only tenant whose requests may be seen; None: all.
+        Raises Forbidden: the web UI would not show them to this caller."""
         if caller.key is not None and caller.roles & setting_sections.LOOKS:
             return seen_tenant(caller)
         is_open = not self._settings.auth.wants_keys and exposure.has_page(self._settings)

@@ -1,4 +1,4 @@
-"""Shapes that answers share, and how a record becomes one. `/openapi.json` is made of the types of answers."""
+"""Shapes that answers share, and how a record becomes one. `/openapi.json` is built from the types of answers."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -20,12 +20,12 @@ Binary = Annotated[str, WithJsonSchema({"type": "string", "format": "binary"})]
 
 
 def one_of(values: Iterable[str | None]) -> WithJsonSchema:
-    """Annotates a text that is one of these."""
+    """Annotates a text that is one of these values."""
     return WithJsonSchema({"enum": list(values)})
 
 
 def shape(name: str, about: str, fields: dict[str, Any], *, is_open: bool = False) -> Any:
-    """An object. `fields`: types by names, with spaces between several, and a `?` behind one that may be left out.
+    """Makes the type of an object. `fields`: types by names, several separated by spaces, a `?` behind an optional one.
     `is_open`: see `open_ended`."""
     kinds = {each: kind for names, kind in fields.items() for each in names.split()}
     make: Any = TypedDict
@@ -35,24 +35,24 @@ def shape(name: str, about: str, fields: dict[str, Any], *, is_open: bool = Fals
 
 
 def many(kind: Any) -> Any:
-    """A list of such."""
+    """Makes the type of a list whose members are of the type `kind`."""
     return GenericAlias(list, (kind,))
 
 
 def either(name: str, *kinds: Any, about: str | None = None) -> Any:
-    """One of several shapes, under a name."""
+    """Makes a named type that is one of several shapes."""
     return TypeAliasType(name, Annotated[reduce(or_, kinds), Field(description=about)])
 
 
 def open_ended(kind: T) -> T:
-    """Marks a shape that may have fields of which nothing is said here."""
+    """Marks a shape that may have further fields."""
     vars_of: Any = kind
     vars_of.is_open = True
     return kind
 
 
 def said(kind: Any, text: str, **more: Any) -> Any:
-    """A type with a description."""
+    """Annotates a type with a description."""
     return Annotated[kind, Field(description=text, **more)]
 
 
@@ -92,9 +92,9 @@ def unix(time: datetime) -> int:
 
 
 def shown(shape: Callable[..., T], record: object, time: Callable[[datetime], Any] = unix, **said: Any) -> T:
-    """Returns a record in the shape of an answer: each of its fields as it is said, else as the record has it under the
-    same name. One that may be left out is, where it is None.
-    `time`: how times are told."""
+    """Returns a record in the shape of an answer: each of its fields from `said`, else from the record's attribute of
+    that name. An optional field that is None is left out.
+    `time`: how times are rendered."""
     kind: Any = shape
     found: Json = {}
     for name in kind.__annotations__:

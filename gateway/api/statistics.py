@@ -1,4 +1,4 @@
-"""What a process keeps in memory, how often that was of use, what is under way (§11.9): without tenants and content."""
+"""What a process holds in memory, how often that was used, what is in progress (§11.9): without tenants and content."""
 
 import os
 from collections import Counter
@@ -34,7 +34,7 @@ Statistics = shape(
 
 @dataclass(frozen=True, slots=True)
 class ObservedParts:
-    """The parts of the gateway that are told of."""
+    """The parts of the gateway that statistics report."""
 
     metrics: GatewayMetrics
     paths: PathCache
@@ -49,7 +49,7 @@ class ObservedParts:
     refused: refusals.RefusedRequests
 
     def snapshot(self) -> MetricCounts:
-        """A copy of the counts, for another thread, with those that these parts count themselves."""
+        """Copies the counts, for another thread, with those that the parts count themselves."""
         return replace(self.metrics.snapshot(), **self._counts())
 
     def _counts(self) -> Mapping[str, Any]:
@@ -83,7 +83,7 @@ class ObservedParts:
 
 
 class StatisticsEndpoint:
-    """Says who may see them, and what they are: those of this process, of several workers the one that was asked."""
+    """Decides who may see the statistics, and reports those of this process (of several workers: the one asked)."""
 
     def __init__(self, observed: ObservedParts, auth: KeyAuthenticator, settings: Settings) -> None:
         self._observed = observed
@@ -91,14 +91,13 @@ class StatisticsEndpoint:
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`GET /api/v1/memory/stats`"""
+        """Answers `GET /api/v1/memory/stats`."""
         await self.admit(scope)
         await send_json(send, 200, self.as_json())
 
     async def admit(self, scope: Scope) -> None:
-        """Whoever holds a key of the gateway's own; without, where none is wanted, whoever reaches a server that
-        listens on loopback.
-        Raises Unauthorized: the caller is neither."""
+        """Admits any holder of a key of the gateway; where no key is required, also callers without one, if the server
+        listens on loopback. Raises Unauthorized: the caller is neither."""
         caller = await self._auth.caller(scope)
         if caller.key is None and not exposure.is_loopback(self._settings.server.host):
             raise errors.Unauthorized("Details are for holders of a key of the gateway's own.")
@@ -144,5 +143,5 @@ def _used(count: int, size: int, most: int) -> dict[str, int]:
 
 
 def _reads(hits: int, misses: int) -> dict[str, Any]:
-    """`hit_rate` is null where nothing was looked for."""
+    """Returns the figures of a cache; `hit_rate` is null where nothing was looked up."""
     return {"hits": hits, "misses": misses, "hit_rate": round(hits / (hits + misses), 4) if hits + misses else None}

@@ -1,6 +1,6 @@
-"""Tokens that an issuer signs, and what they say of who brings them (guarantee §12.17).
+"""Tokens that an issuer signs, and what their claims say of the bearer (guarantee §12.17).
 
-joserfc, which checks signatures and claims, is loaded behind the start where `auth.jwt` is set, else with a login.
+joserfc, which checks signatures and claims, is loaded after startup where `auth.jwt` is set, else at the first login.
 """
 
 import asyncio
@@ -25,27 +25,27 @@ from gateway.upstream import HttpIdentityDocuments
 
 log = logs.get_logger("gateway.identity")
 FRESH_SECONDS, MAX_KEPT_SECONDS = 600.0, 6 * 3600.0
-"""After which what a provider publishes is asked for anew, and for which it holds while the provider cannot be asked. A
-key that it took back counts no longer here."""
+"""Seconds after which a provider's document is fetched again, and for which it is valid while the provider cannot be
+reached. A key that the provider has withdrawn is valid no longer here."""
 ASK_AGAIN_SECONDS = 10.0
-"""At least between two questions to it, however many tokens name keys that nobody knows."""
+"""Least seconds between two requests to the provider, however many tokens name unknown keys."""
 MAX_TOKEN_CHARS = 16 * 1024
 MAX_USER = 512
 OUR_ROLES: tuple[setting_sections.Role, ...] = ("user", "viewer", "admin")
 KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
-"""The type of key that a signature is made with, by how its algorithm's name begins."""
+"""The type of key that a signature is made with, by the prefix of its algorithm's name."""
 PLAIN_ADDRESS = re.compile(r"[!-~]+")
 """An address as a header can have it: without spaces, ends of lines and letters of other scripts."""
 NOT_ACCEPTED = "This token is not accepted here: "
 
 
 def is_signed(token: str) -> bool:
-    """Whether that may be such a token: three parts, and dots between."""
+    """Returns whether the token may be a signed one: three parts with dots between."""
     return token.count(".") == 2
 
 
 class Published:
-    """Something that a provider publishes, kept. Who waits for it at once asks once."""
+    """A cached document that a provider publishes. Concurrent callers share one request for it."""
 
     def __init__(self, fetch: Callable[[], Awaitable[dict[str, Any]]], clock: ports.Clock) -> None:
         self._fetch = fetch
@@ -57,9 +57,9 @@ class Published:
         self._fault = "The identity provider cannot be asked. Keys count all the same."
 
     async def get(self, *, newer_than: float | None = None) -> tuple[dict[str, Any], float]:
-        """What is published, and since when it is known.
-        `newer_than`: what was known since then does not do; the provider is asked again if it may be.
-        Raises IdentityProviderUnavailable: nothing is known, and the provider cannot be asked."""
+        """Returns the document, and the monotonic time from which it is known.
+        `newer_than`: a document known since then is not enough; the provider is asked again if that is allowed.
+        Raises IdentityProviderUnavailable: no document is known, and the provider cannot be reached."""
         age = self._clock.monotonic() - self._since
         if self._found is None or age >= MAX_KEPT_SECONDS or (newer_than is not None and self._since <= newer_than):
             if (asking := self._ask(is_extra=newer_than is not None)) is not None:
@@ -71,7 +71,7 @@ class Published:
         return self._found, self._since
 
     def _ask(self, *, is_extra: bool = False) -> asyncio.Task[None] | None:
-        """The question that is under way; None if it may not be asked now."""
+        """Returns the request in progress; None if none may be sent now."""
         now = self._clock.monotonic()
         if self._asking is None and now >= self._not_before:
             if is_extra:
@@ -91,14 +91,14 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a token must say beside its issuer's name. `nonce`: of an id token alone."""
+    """The claims that a token must have in addition to its issuer. `nonce`: of an id token alone."""
 
     audiences: tuple[str, ...]
     nonce: str | None = None
 
 
 class Issuer:
-    """Checks what an issuer signed."""
+    """Checks tokens that an issuer signed."""
 
     def __init__(
         self,
@@ -118,19 +118,19 @@ class Issuer:
         self._keys: tuple[float, list[Any]] = (-1.0, [])
 
     async def metadata(self) -> dict[str, Any]:
-        """What the issuer says of itself (OpenID Connect Discovery).
-        Raises IdentityProviderUnavailable: it cannot be asked, or says that it is somebody else."""
+        """Returns the issuer's metadata (OpenID Connect Discovery).
+        Raises IdentityProviderUnavailable: it cannot be reached, or its metadata names another issuer."""
         return (await self._metadata.get())[0]
 
     async def reach(self) -> int:
-        """How many keys it publishes that signatures may be checked with.
-        Raises IdentityProviderUnavailable: it cannot be asked."""
+        """Returns the number of published keys that can check signatures.
+        Raises IdentityProviderUnavailable: the issuer cannot be reached."""
         return len((await load_jose()).public_keys((await self._jwks.get())[0]))
 
     async def claims(self, token: str, expected: Expected) -> dict[str, Any]:
-        """What a token says, once its signature, issuer, audience and times hold.
-        Raises Unauthorized: one of them does not; IdentityProviderUnavailable: the issuer's keys are not known, and
-        cannot be asked for."""
+        """Verifies a token's signature, issuer, audience and times; returns its claims.
+        Raises Unauthorized: one of them is not valid; IdentityProviderUnavailable: the issuer's keys are not known, and
+        cannot be fetched."""
         header = _header(token)
         algorithm, kid = header.get("alg"), header.get("kid")
         if algorithm not in self.settings.algorithms or not isinstance(algorithm, str):
@@ -165,9 +165,9 @@ class Issuer:
         jose.Claims(now=now, leeway=int(self.settings.leeway), **wanted).validate(claims)
 
     async def _key(self, jose: "Jose", algorithm: str, kid: str | None) -> Any:
-        """The public key that a token names.
-        Raises Unauthorized: the issuer has none such, also when it was asked again; IdentityProviderUnavailable: it
-        cannot be asked."""
+        """Returns the public key that a token names.
+        Raises Unauthorized: the issuer has no such key, even when asked again; IdentityProviderUnavailable: it cannot
+        be reached."""
         since: float | None = None
         for _ in range(2):
             jwks, known_since = await self._jwks.get(newer_than=since)
@@ -203,8 +203,8 @@ class Issuer:
         return found
 
     def address(self, url: Any, name: str) -> str:
-        """An address that the issuer tells of itself, as safe as its own.
-        Raises IdentityProviderUnavailable: it tells none that may be used."""
+        """Validates an address from the issuer's metadata, which must be as safe as the issuer's own.
+        Raises IdentityProviderUnavailable: it may not be used; the message calls it `name`."""
         wanted = ("https://",) if self.settings.issuer.startswith("https://") else ("https://", "http://")
         if not isinstance(url, str) or not url.startswith(wanted) or not PLAIN_ADDRESS.fullmatch(url):
             raise errors.IdentityProviderUnavailable(f"The identity provider tells no {name} that could be used.")
@@ -218,7 +218,7 @@ class Issuer:
 
 
 class SignedTokens:
-    """Bearer tokens in the place of keys, as `auth.jwt` says."""
+    """Bearer tokens in place of keys, by the settings `auth.jwt`."""
 
     def __init__(
         self, settings: setting_sections.JwtSettings, documents: HttpIdentityDocuments, clock: ports.Clock
@@ -227,10 +227,10 @@ class SignedTokens:
         self._issuer = Issuer(settings, documents, clock, jwks_url=settings.jwks_url, jwks_file=settings.jwks_file)
 
     async def policy(self, token: str, secret: bytes | None) -> KeyPolicy:
-        """What the bearer of that token may do.
-        `secret`: the key of keyed hashes, None while it cannot be read: then nobody can tell its `key_id`.
-        Raises Unauthorized: it is none that counts; Forbidden: it says too little, or nothing that means anything here;
-        IdentityProviderUnavailable: nobody can tell."""
+        """Returns the policy of the bearer of a token.
+        `secret`: the key of keyed hashes, None while it cannot be read: then the `key_id` is unknown.
+        Raises Unauthorized: the token is not valid; Forbidden: its claims are too few, or have no meaning here;
+        IdentityProviderUnavailable: it cannot be checked."""
         claims = await self._issuer.claims(token, Expected(self._settings.audience))
         return policy_of_claims(self._settings, claims, secret)
 
@@ -238,8 +238,8 @@ class SignedTokens:
 def policy_of_claims(
     settings: setting_sections.IssuerSettings, claims: Mapping[str, Any], secret: bytes | None
 ) -> KeyPolicy:
-    """What claims that were checked mean here. What a claim was to say and does not is never taken as "everything".
-    Raises Forbidden: they name no tenant, no role, or no models where they were to."""
+    """Converts checked claims to a policy. A missing claim never means "everything".
+    Raises Forbidden: they name no tenant, no role, or no models where they must."""
     names = settings.claims
     tenant = _name(claims, names.tenant, "tenant") or settings.tenant
     if tenant is None:
@@ -276,13 +276,13 @@ def policy_of_claims(
 
 
 def subject_id(secret: bytes, issuer: str, subject: str) -> str:
-    """The id of who is named so by that issuer, as keys have one: it says nothing of the name."""
+    """Returns the id of an issuer's subject, like that of a key; the subject cannot be read from it."""
     named = "\0".join(("subject", issuer, subject)).encode("utf-8", "surrogatepass")
     return f"sub_{hmac.digest(secret, named, 'sha256').hex()[:40]}"
 
 
 def claim_of(claims: Mapping[str, Any], name: str) -> Any:
-    """The claim of that name, else at that path; None if there is none."""
+    """Returns the claim of that name, else the one at that path; None if there is none."""
     if name in claims:
         return claims[name]
     found: Any = claims
@@ -292,7 +292,7 @@ def claim_of(claims: Mapping[str, Any], name: str) -> Any:
 
 
 def _roles(settings: setting_sections.IssuerSettings, claims: Mapping[str, Any]) -> frozenset[str]:
-    """Raises Forbidden: nothing gives it a role."""
+    """Returns the roles of the bearer. Raises Forbidden: there are none."""
     name, given = settings.claims.roles, settings.default_roles
     said = _texts(claim_of(claims, name)) if name is not None else ()
     if settings.roles:
@@ -309,14 +309,14 @@ def _roles(settings: setting_sections.IssuerSettings, claims: Mapping[str, Any])
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """The texts of a list, or the words of a text."""
+    """Returns the texts of a list, or the words of a text."""
     if isinstance(value, str):
         return tuple(value.split())
     return tuple(each for each in value if isinstance(each, str) and each) if isinstance(value, list) else ()
 
 
 def _name(claims: Mapping[str, Any], claim: str | None, what: str) -> str | None:
-    """Raises Forbidden: the claim holds what cannot be a name here."""
+    """Returns the name in a claim; None without one. Raises Forbidden: it cannot be a name here."""
     found = claim_of(claims, claim) if claim is not None else None
     if found is None:
         return None
@@ -337,7 +337,7 @@ def _time(seconds: float, leeway: float) -> datetime:
 
 
 def _header(token: str) -> dict[str, Any]:
-    """Raises Unauthorized: it has none."""
+    """Returns the header of a token. Raises Unauthorized: it has none."""
     encoded = token.partition(".")[0] if len(token) <= MAX_TOKEN_CHARS else ""
     try:
         found = json.loads(urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
@@ -353,7 +353,7 @@ def _signs(key: "PublicKey", algorithm: str) -> bool:
 
 
 def _reason(fault: Exception) -> str:
-    """Why, without anything that the token holds but the name of a claim."""
+    """Returns why a token is refused, without anything of its content but the name of a claim."""
     if (claim := getattr(fault, "claim", None)) is not None:
         return f"its claim {claim} is not as it must be"
     kind = type(fault).__name__
@@ -371,14 +371,14 @@ class PublicKey:
 
 
 class Jose:
-    """What is used of joserfc."""
+    """The parts of joserfc that are used."""
 
     def __init__(self) -> None:
         from joserfc import errors as jose_errors
         from joserfc import jwk, jws, jwt
 
         class Registry(jws.JWSRegistry):
-            """Takes headers that issuers add, but for critical ones, and warns of no algorithm: settings name them."""
+            """Accepts headers that issuers add, except critical ones, and warns of no algorithm: settings name them."""
 
             max_header_length = MAX_TOKEN_CHARS
 
@@ -391,13 +391,13 @@ class Jose:
         self._import_key = jwk.import_key
 
     def claims(self, token: str, key: Any, algorithm: str) -> dict[str, Any]:
-        """What a token says that this key has signed so. Raises JoseError, ValueError: it has not."""
+        """Returns the claims of a token that this key has signed. Raises JoseError, ValueError: it has not."""
         registry = self._registry(algorithms=[algorithm], strict_check_header=False)
         return dict(self._decode(token, key, registry=registry).claims)
 
     def public_keys(self, jwks: Mapping[str, Any]) -> list[PublicKey]:
-        """The keys of a set that signatures may be checked with: no shared secrets, none for something else; what
-        cannot be read is passed over (RFC 7517 §5)."""
+        """Lists the keys of a set that can check signatures: no shared secrets, none for another use; unreadable ones
+        are skipped (RFC 7517 §5)."""
         found = []
         listed = jwks.get("keys")
         for each in listed if isinstance(listed, list) else []:
@@ -418,7 +418,7 @@ _jose: list[Jose] = []
 
 
 async def load_jose() -> Jose:
-    """joserfc, loaded in a thread the first time: streams run meanwhile."""
+    """Returns joserfc, loaded in a thread the first time, so that streams continue."""
     if not _jose:
         _jose.append(await asyncio.to_thread(Jose))
     return _jose[0]

@@ -1,4 +1,4 @@
-"""Wires the APIs once, and says which endpoint serves which path; whatever else is asked for is relayed."""
+"""Wires the APIs at startup, and defines which endpoint serves which path; any other path is relayed."""
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
@@ -72,8 +72,8 @@ class WiredApi:
         passthrough: PassthroughClient,
         shared: SharedCounts | None,
     ) -> None:
-        """`requests`: what answers, with the packages under it; `passthrough`: sends what is relayed; `shared`: where
-        it counts, if it is one of several workers."""
+        """`requests`: answers requests, with the packages under it; `passthrough`: sends what is relayed; `shared`:
+        counts for all workers, if there are several."""
         instruments, documents = requests.instruments, requests.documents
         storage, upstreams = documents.storage, documents.upstreams
         self._settings, self._clock, self._resends, self._shared = settings, instruments.clock, resends, shared
@@ -108,7 +108,7 @@ class WiredApi:
         self._statistics = StatisticsEndpoint(self.observed, self._auth, settings)
 
     def _wire_answers(self, passthrough: PassthroughClient) -> None:
-        """Makes what asks a model, or relays."""
+        """Makes the endpoints that call a model, or relay."""
         settings, clock, auth, store = self._settings, self._clock, self._auth, self._storage.store
         pipeline, limited, router = self._requests.pipeline, self._requests.limited, self._upstreams.router
         bodies = LargeBodies(settings.server.max_bytes_in_flight, settings.server.receive_timeout)
@@ -175,7 +175,7 @@ class WiredApi:
         lifespan: Callable[[object], AbstractAsyncContextManager[None]],
         traced: Callable[[App], App],
     ) -> App:
-        """All of it as one ASGI application. `traced`: makes spans of requests."""
+        """Joins all endpoints to one ASGI application. `traced`: makes spans of requests."""
         routes = self.routes(draining)
         others = Router(routes, redirect_slashes=False, default=self.relay, lifespan=lifespan)
         app: App = FastRouter(self.posted(routes), others, routes)
@@ -258,8 +258,8 @@ class WiredApi:
         return found
 
     def posted(self, routes: Iterable[Route]) -> dict[str, App]:
-        """Maps each exact path that takes a POST to its endpoint, for `FastRouter`; those that are relayed and ask a
-        model are among them."""
+        """Maps each exact path that takes a POST to its endpoint, for `FastRouter`, including those that are relayed
+        and call a model."""
         found = {each.path: each.app for each in routes if "{" not in each.path and "POST" in (each.methods or ())}
         return {
             **{relay_rules.PREFIX + "/".join(each.segments): self.relay for each in relay_rules.BY_A_MODEL},
