@@ -7,7 +7,7 @@ run, are functions in the inner form: the name is the tool's type, the arguments
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -254,7 +254,7 @@ content is also in `native_blocks`, which is stored."""
 FUNCTION, CUSTOM = "function_call", "custom_tool_call"
 PREFIXES = {FUNCTION: "fc", CUSTOM: "ctc", LOCAL_SHELL: "lsh", SHELL: "sh", PATCH: "apc"}
 """Prefixes of the ids of calls; those of their results have one letter more."""
-ITEM_ID = re.compile(rf"(msg|rs|(?:{'|'.join(PREFIXES.values())})o?)_(sys)?([0-9A-Za-z-]{{1,60}})(_[0-9a-f]{{12}})?")
+ITEM_ID = re.compile(rf"(msg|rs|ig|(?:{'|'.join(PREFIXES.values())})o?)_(sys)?([0-9A-Za-z-]{{1,60}})(_[0-9a-f]{{12}})?")
 INSTRUCTION_PREFIX = "msg_sys"
 SIGNED = "thinking_blocks"
 """The field with reasoning that its provider signed."""
@@ -366,6 +366,9 @@ def without(message: ConversationMessage, item_id: str) -> ConversationMessage |
         body = _without_words(body, number)
     elif item_id.startswith("rs_"):
         body = {name: value for name, value in body.items() if name not in THOUGHTS}
+    elif item_id.startswith("ig_"):
+        made = [each["id"] for each in pictures_of(body, str(message.message_id).removeprefix("msg_"))]
+        body = _without_picture(body, made.index(item_id))
     else:
         kept = [call for call, made in _calls(body, item_id) if made != item_id]
         body = {name: value for name, value in body.items() if name not in ("tool_calls", "function_call")}
@@ -406,20 +409,32 @@ def pictures_of(body: Mapping[str, Any], stem: str, before: int = 0) -> list[Ite
     """Converts the pictures of a chat's answer, or of a delta, to Responses' `image_generation_call` items. A picture
     given by URL has it in `image_url`, and no `result`.
     `before`: number of pictures of the answer that came before."""
-    images, content = body.get("images"), body.get("content")
-    parts = content if isinstance(content, list) else []
-    among = [part for part in parts if isinstance(part, dict) and part.get("type") == "image_url"]
     found: list[Item] = []
-    for image in (*(images if isinstance(images, list) else ()), *among):
-        place = image.get("image_url") if isinstance(image, dict) else None
-        url = place.get("url") if isinstance(place, dict) else place
-        if not isinstance(url, str):
-            continue
+    for _, _, url in _picture_places(body):
         head, _, data = url.partition(";base64,")
         held = {"result": data} if head.startswith("data:") and data else {"result": None, "image_url": url}
         item_id = numbered_id(stem, before + len(found), "ig_")
         found.append({"id": item_id, "type": "image_generation_call", "status": "completed", **held})
     return found
+
+
+def _picture_places(body: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
+    """Yields each picture of an answer: the field that holds it, its position there, and its URL."""
+    for name in ("images", "content"):
+        held = body.get(name)
+        for position, each in enumerate(held if isinstance(held, list) else ()):
+            if isinstance(each, dict) and (name == "images" or each.get("type") == "image_url"):
+                place = each.get("image_url")
+                url = place.get("url") if isinstance(place, dict) else place
+                if isinstance(url, str):
+                    yield name, position, url
+
+
+def _without_picture(body: Item, number: int) -> Item:
+    """Returns an answer without one of its pictures."""
+    name, position, _ = list(_picture_places(body))[number]
+    left = [each for place, each in enumerate(body[name]) if place != position]
+    return {**body, name: left or None}
 
 
 def _kind(item: Item) -> str:

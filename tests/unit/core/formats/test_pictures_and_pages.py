@@ -4,6 +4,8 @@ answer again (guarantee §1)."""
 import json
 from typing import Any
 
+import pytest
+
 from gateway.core.formats.anthropic.message_events import MessageEvents
 from gateway.core.formats.anthropic.request_parser import PICTURES_NOTE, assistant_message
 from gateway.core.formats.anthropic.serializer import as_message
@@ -11,7 +13,7 @@ from gateway.core.formats.responses.response_completion import echo, response_of
 from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.items import items_of
+from gateway.core.types.items import items_of, message_id_of, without
 from tests.support.messages import MESSAGE
 from tests.support.strict_responses import check_event, check_response
 
@@ -53,6 +55,23 @@ def test_pictures_are_items_of_a_response_as_of_the_stored_answer() -> None:
     assert (named["result"], named["image_url"]) == (None, "https://pictures.example/2.png")
     kept = items_of(ConversationMessage("assistant", body, message_id=said["id"]))
     assert kept[1:] == [drawn, named]
+
+
+@pytest.mark.parametrize("field", ["images", "content"])
+def test_s10_1_each_picture_of_an_answer_is_found_and_leaves_by_its_id(field: str) -> None:
+    """It was listed under an id that no request could name, and stayed when it was to be deleted."""
+    text = {"type": "text", "text": "Two."}
+    body = {"content": "Two.", "images": IMAGES} if field == "images" else {"content": [IMAGES[0], text, IMAGES[1]]}
+    answer = ConversationMessage("assistant", {"role": "assistant", **body}, message_id="msg_5a")
+    listed = items_of(answer)
+    drawn = [item["id"] for item in listed if item["type"] == "image_generation_call"]
+    assert [message_id_of(item_id) for item_id in drawn] == ["msg_5a", "msg_5a"]
+    for gone, url in ((drawn[1], IMAGES[1]), (drawn[0], IMAGES[0])):
+        left = without(answer, gone)
+        assert left is not None
+        assert str(url["image_url"]) not in str(left.body)
+        assert len(items_of(left)) == len(listed) - 1
+        assert "Two." in str(left.body)
 
 
 def test_a_picture_without_words_is_all_of_a_response() -> None:
