@@ -4,7 +4,7 @@ Reads the items of `input` as chat messages, with what only an upstream that spe
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -194,7 +194,23 @@ def read_input(value: Any, *, goes_on: bool = False) -> tuple[list[ReadMessage],
         elif item is not COVERED:
             reader.read(item, f"input[{index}]")
     reader.end()
-    return reader.messages, reader.unheld, reader.hosted
+    return paired(reader.messages), reader.unheld, reader.hosted
+
+
+def paired(messages: Iterable[ReadMessage]) -> list[ReadMessage]:
+    """Returns the messages with results right behind their calls: Responses takes them also behind what was said
+    meanwhile, a chat does not."""
+    groups: list[list[ReadMessage]] = []
+    waiting: dict[str, list[list[ReadMessage]]] = {}
+    for message in messages:
+        expected = waiting.get(message.body.get("tool_call_id", ""))
+        if expected:
+            expected.pop(0).append(message)
+            continue
+        groups.append([message])
+        for call in message.body.get("tool_calls") or ():
+            waiting.setdefault(call["id"], []).append(groups[-1])
+    return [message for group in groups for message in group]
 
 
 def _texts(item: Item, where: str) -> list[str]:

@@ -104,6 +104,25 @@ def test_items_are_messages(items: Any, expected: list[Json]) -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize("between", [{"role": "developer", "content": "a note"}, {"role": "user", "content": "wait"}])
+def test_s1_results_behind_what_was_said_meanwhile_stand_behind_their_calls(between: Json) -> None:
+    """OpenAI takes them anywhere behind the call; a chat's upstreams do not."""
+    late = {**OUTPUT, "call_id": "c2", "output": "y"}
+    again = {**CALL, "name": "g"}
+    found = messages([CALL, OTHER, OUTPUT, between, late, again, between, OUTPUT])
+    first, second = called("c1", "c2"), called("c1")
+    second[0]["function"]["name"] = "g"
+    assert found == [
+        {"role": "assistant", "content": None, "tool_calls": first},
+        {"role": "tool", "tool_call_id": "c1", "content": "x"},
+        {"role": "tool", "tool_call_id": "c2", "content": "y"},
+        between,
+        {"role": "assistant", "content": None, "tool_calls": second},
+        {"role": "tool", "tool_call_id": "c1", "content": "x"},
+        between,
+    ]
+
+
 def test_what_no_chat_has_is_kept_for_who_has_it() -> None:
     """`Native.fields` go up untouched; `needs` name what makes no sense elsewhere."""
     search = {"type": "web_search"}
