@@ -1,7 +1,7 @@
-"""The edge: authentication, requests and the delivery of answers. One folder for each API, and one canonical request.
+"""The HTTP edge: authentication, validation, responses. Each API has its own folder; all share one canonical request.
 
-Read first: `completion_handler.py` (the path of any request that calls a model) and `request/validation.py` (what is
-refused, with the field's name). Never decides what a model is sent: that is the pipeline's. Pure ASGI, so that streams
+Read first: `completion_handler.py` (the path of every request that calls a model) and `request/validation.py` (what is
+rejected, with the field's name). Never decides what is sent to a model: the pipeline does. Pure ASGI, so that streams
 and cancellation stay intact.
 """
 

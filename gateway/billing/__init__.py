@@ -1,8 +1,8 @@
 """What a request cost, what it may cost, and what it saved (guarantee §6).
 
 Read first: `cost.py` (the one place where a price becomes a cost) and `metadata.py` (the bill as it is reported). A
-`Quota` checks budgets and limits; `passes.py` decides which old results leave and when that pays. Money is never
-rounded through a float.
+`Quota` checks budgets and limits; `passes.py` decides which old tool results to drop, and when that pays. Never rounds
+money through a float.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""Makes the context that a model is sent: gather (all I/O), decide, fit, economise, render. `economising.py` may change
-the fitted window: it replaces old results by labels if that pays.
+"""Builds the context that is sent to a model: gather (all I/O), decide, fit, economise, render. `economising.py` may
+change the fitted window: it replaces old tool results by labels if that pays.
 
 Read first: `manager.py` (the five steps) and `window/fit.py` (what gets the budget). `artifacts/` finds what may be
-reduced, `planning/` decides whether a model is asked, `window/` packs, `assembly/` renders, `tokens/` counts. It never
+reduced, `planning/` decides whether to call a planner, `window/` packs, `assembly/` renders, `tokens/` counts. Never
 calls the primary model, and never decides anything while it reads.
 """
 

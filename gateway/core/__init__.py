@@ -1,5 +1,5 @@
-"""What everything stands on: types, formats of APIs, configuration, errors, ports, metrics and logs, JSON, clocks, ids.
+"""What every package uses: types, API formats, configuration, errors, ports, metrics and logs, JSON, clocks, ids.
 
-Read first: `types/chat.py` (the canonical request) and `ports.py` (what parts ask of each other). Never imports a floor
-above, and does no I/O but for reading the configuration.
+Read first: `types/chat.py` (the canonical request) and `ports.py` (the interfaces between packages). Never imports a
+higher layer, and does no I/O except to read the configuration.
 """

@@ -1,7 +1,7 @@
-"""Documents of all kinds: their texts, and the files that clients upload.
+"""Extracts the texts of documents of all kinds, and manages the files that clients upload.
 
-Offers readings; `files/`, with a face of its own, offers uploads. Read first: `document.py` (what a reading is) and
-`process.py` (the confined process that readers run in). Never runs a reader on hostile bytes in the server's own
+Offers readings; `files/`, a package with its own exports, offers uploads. Read first: `document.py` (what a reading is)
+and `process.py` (the sandboxed process that runs readers). Never runs a reader on untrusted bytes in the server's own
 process, and knows nothing of budgets.
 """
 

@@ -1,8 +1,8 @@
-"""What the gateway did: a conversation turn by turn, a request message by message, a bill sum by sum.
+"""Explains what the gateway did: a conversation turn by turn, a request message by message, a bill sum by sum.
 
-Read first: `reader.py` (what is read from the storage) and `window_bar.py` (what was in a window, and why). All else is
-pure, and returns data for the web UI, commands and APIs. Never asks a model and invents nothing: what is not stored is
-reported with the reason.
+Read first: `reader.py` (what is read from the storage) and `window_bar.py` (what was in a window, and why). All other
+modules are pure and return data for the web UI, commands and APIs. Never calls a model and never guesses: where
+something is not stored, it reports the reason.
 """
 
 from typing import TYPE_CHECKING

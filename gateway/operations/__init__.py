@@ -1,8 +1,8 @@
 """What an operator runs: the server, the commands behind `gateway`, and OpenTelemetry.
 
-Offers the server, what it does beside requests, and how a command is asked for; `cli.py` loads the module of the one
-that is. Read first: `command_arguments.py` (what commands take) and `screen.py` (what they are called with). Never
-answers a request itself, and holds no rule of its own: it asks the floors below.
+Offers the server, its background work, and the command line parser; `cli.py` loads the module of the command that is
+run. Read first: `command_arguments.py` (arguments of commands) and `screen.py` (`CommandCall`: what a command gets).
+Never answers a request itself, and holds no rules of its own: it calls the layers below.
 """
 
 from typing import TYPE_CHECKING

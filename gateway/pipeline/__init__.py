@@ -1,8 +1,8 @@
-"""One request from its beginning to its commit, and the features that act on it.
+"""Takes one request from its arrival to its commit, and runs the features that act on it.
 
 Read first: `pipeline.py` (prepare, ask, settle) and `attempts.py` (each target, and what follows a failure).
-`stages.py` defines the stages of a request: prepared, attempted, settled. Features are in `features/` and `guards/` and
-act at its points; the pipeline imports none of them. Never speaks HTTP, and never holds a database session while it
+`stages.py` defines the stages of a request: prepared, attempted, settled. The features in `features/` and `guards/` act
+at those stages; the pipeline imports none of them. Never speaks HTTP, and never holds a database session while it
 waits for a model.
 """
 

@@ -1,9 +1,9 @@
 """Ranks the passages of a conversation's texts by their relevance to a question: the heuristic of guarantee §5.
 
-Offers ranks of texts, by words and by an embedding model, and what stored indexes find. numpy and the stemmers, which
-take a quarter of a second, are loaded at the first ranking, so that no start waits for them. Read first: `rank.py` (the
+Offers rankings of texts by words and by an embedding model, and searches of stored indexes. numpy and the stemmers take
+a quarter of a second to load; the first ranking loads them, so that no start waits for them. Read first: `rank.py` (the
 order of passages) and `chunks/split.py` (what a passage is). Pure except `index_cache.py`, `embeddings/` and `stored/`.
-It never knows a budget, and never asks a language model.
+Knows no budget, and never calls a language model.
 """
 
 from typing import TYPE_CHECKING

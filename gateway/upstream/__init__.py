@@ -1,8 +1,8 @@
-"""Where models are served, and the calls to them. The only home of the HTTP client and of litellm.
+"""Calls the providers that serve models. The only home of the HTTP client and of litellm.
 
-Offers an adapter for each protocol, and the calls to providers beside completions; `routing/`, with a face of its own,
-decides which deployment is called. Read first: `routing/router.py` (which one) and `openai/answers.py` (how). Changes a
-request only where the protocol requires it, and never retries by itself: the pipeline does.
+Offers an adapter for each protocol, and the calls to providers beside completions; `routing/`, a package with its own
+exports, decides which deployment is called. Read first: `routing/router.py` (which deployment) and `openai/answers.py`
+(the call). Changes a request only where the protocol requires it, and never retries: the pipeline does.
 """
 
 import sys

@@ -1,1 +1,1 @@
-"""`/v1/gateway/trail`: what administrators did, listed and exported (guarantee §12.12)."""
+"""`/v1/gateway/trail`: lists and exports the actions of administrators (guarantee §12.12)."""

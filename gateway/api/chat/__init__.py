@@ -1,1 +1,1 @@
-"""`/v1/chat/completions`."""
+"""`/v1/chat/completions`: OpenAI's chat completions."""

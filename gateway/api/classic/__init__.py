@@ -1,1 +1,1 @@
-"""The classic API below `/api/v1/`: other names for what `/v1/` serves."""
+"""The classic API below `/api/v1/`: aliases of the endpoints under `/v1/`."""

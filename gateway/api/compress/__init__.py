@@ -1,1 +1,1 @@
-"""`POST /v1/compress`: fitted messages for other gateways."""
+"""`POST /v1/compress`: fits messages into a budget on behalf of other gateways."""

@@ -1,1 +1,1 @@
-"""`/v1/files`, where it is served here."""
+"""`/v1/files`, where this gateway stores files itself instead of relaying them to an upstream."""

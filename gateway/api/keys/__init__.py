@@ -1,1 +1,1 @@
-"""Keys at runtime: made, listed, changed, rotated and revoked by administrators."""
+"""Keys at runtime: administrators create, list, update, rotate and revoke them."""

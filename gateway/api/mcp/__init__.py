@@ -1,2 +1,2 @@
-"""`/mcp`: the gateway's memory and recall as an MCP server (guarantee §10.12). The package `mcp` is imported by
-`server.py` alone, at the first request."""
+"""`/mcp`: the gateway's memory and recall as an MCP server (guarantee §10.12). Only `server.py` imports
+the package `mcp`, at the first request."""

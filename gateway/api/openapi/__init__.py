@@ -1,1 +1,1 @@
-"""The description of the served API, in OpenAPI."""
+"""The OpenAPI description of the served API."""

@@ -1,1 +1,1 @@
-"""Paths that are relayed to an upstream."""
+"""Relays further paths to an upstream."""

@@ -1,1 +1,1 @@
-"""`/v1/responses`."""
+"""`/v1/responses`: OpenAI's Responses API."""

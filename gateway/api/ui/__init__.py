@@ -1,1 +1,1 @@
-"""The page `/ui` (guarantee §13.2)."""
+"""The web UI at `/ui` (guarantee §13.2)."""

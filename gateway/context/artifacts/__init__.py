@@ -1,1 +1,1 @@
-"""Finds the artifacts of a request, and their texts."""
+"""Finds the artifacts of a request and reads their texts."""

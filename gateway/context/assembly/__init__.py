@@ -1,4 +1,4 @@
-"""Renders what is forwarded: messages, labels, the block of reference material."""
+"""Renders what is sent upstream: messages, labels, the block of reference material."""
 
 from typing import TYPE_CHECKING
 

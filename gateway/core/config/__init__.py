@@ -1,1 +1,1 @@
-"""Every setting, and the only reader of the environment and of config.yaml."""
+"""Every setting. The only package that reads the environment and config.yaml."""

@@ -1,1 +1,1 @@
-"""Wire formats: translations between an API's wire form and the inner form (ADR 27). Pure: nothing here does I/O."""
+"""Wire formats: translates between each API's wire format and the canonical form (ADR 27). Pure: does no I/O."""

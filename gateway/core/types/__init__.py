@@ -1,1 +1,1 @@
-"""Data that the steps hand to each other. No I/O, no decisions."""
+"""Data that the steps pass to each other. No I/O, no decisions."""

@@ -1,7 +1,7 @@
-"""Files that clients upload: stored here or in a bucket, sealed, and read as documents after the upload.
+"""Files that clients upload: stored locally or in a bucket, encrypted, and read as documents after the upload.
 
 Read first: `file_service.py` (`FileService.add`, `CallersFiles`: the files of a caller) and `factory.py` (where
-contents are). Never reads a document itself: `file_reader.py` does.
+contents are stored). Never reads a document itself: `file_reader.py` does.
 """
 
 from typing import TYPE_CHECKING

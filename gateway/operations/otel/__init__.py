@@ -1,1 +1,1 @@
-"""OpenTelemetry: traces and metrics by OTLP (guarantee §13.5). `opening` loads the SDK where it is configured."""
+"""OpenTelemetry: traces and metrics by OTLP (guarantee §13.5). `factory` loads the SDK only where it is configured."""

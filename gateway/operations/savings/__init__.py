@@ -1,1 +1,1 @@
-"""`gateway savings --replay`: recorded sessions, played through the context manager, and what they would have cost."""
+"""`gateway savings --replay`: plays recorded sessions through the context manager and reports their cost."""

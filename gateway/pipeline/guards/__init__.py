@@ -1,4 +1,4 @@
-"""Guards of third parties and masking, around each call of a model (guarantee §12.9, §12.10)."""
+"""Third-party guards and masking, around each model call (guarantee §12.9, §12.10)."""
 
 from typing import TYPE_CHECKING
 

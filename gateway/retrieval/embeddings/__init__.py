@@ -1,1 +1,1 @@
-"""Ranks passages by an embedding model, beside their words, within a deadline."""
+"""Ranks passages by an embedding model in addition to their words, within a deadline."""

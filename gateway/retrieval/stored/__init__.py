@@ -1,1 +1,1 @@
-"""Indexes large documents in the storage: made in a separate process, read a few rows at a time."""
+"""Indexes large documents in the storage. A separate process builds an index; a search reads a few rows at a time."""

@@ -1,4 +1,4 @@
-"""The cache in memory and in Redis."""
+"""Caches in memory and in Redis."""
 
 from typing import TYPE_CHECKING
 

@@ -1,1 +1,1 @@
-"""The memory of things: noted, searched, listed and deleted (guarantee §11.14 to §11.17, ADR 24)."""
+"""The entity memory: stores, searches, lists and deletes entities (guarantee §11.14 to §11.17, ADR 24)."""

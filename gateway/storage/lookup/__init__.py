@@ -1,1 +1,1 @@
-"""Finds the stored conversation that a request continues, and reads what the request needs of it."""
+"""Finds the stored conversation that a request continues, and reads the parts that the request needs."""

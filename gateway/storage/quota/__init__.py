@@ -1,1 +1,1 @@
-"""What is left of budgets and limits (adapters of `ports.BudgetStore` and `ports.RateStore`)."""
+"""Tracks what is left of budgets and limits (adapters of `ports.BudgetStore` and `ports.RateStore`)."""

@@ -1,4 +1,4 @@
-"""Queries behind pages, commands and `/v1/organization/*`: they read, and change nothing."""
+"""Read-only queries behind the web UI, commands and `/v1/organization/*`."""
 
 from typing import TYPE_CHECKING
 

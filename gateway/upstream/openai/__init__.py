@@ -1,1 +1,1 @@
-"""Upstreams that speak OpenAI."""
+"""Upstreams that speak OpenAI's protocol."""

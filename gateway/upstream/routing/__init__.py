@@ -1,7 +1,7 @@
-"""Where requests go: the configured models, their deployments, which of these are healthy, and what each can do.
+"""Routes requests: the configured models, their deployments, the health of these, and what each can do.
 
-Read first: `router.py` (`ConfiguredRouter`: which deployment serves a request) and `health.py` (which are left out for
-a while). Never sends anything itself.
+Read first: `router.py` (`ConfiguredRouter`: which deployment serves a request) and `health.py` (which deployments are
+left out for a while). Never sends a request itself.
 """
 
 from typing import TYPE_CHECKING

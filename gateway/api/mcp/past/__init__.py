@@ -1,1 +1,1 @@
-"""A tenant's own past, searched and read without a model (guarantee §10.12)."""
+"""Searches and reads a tenant's own past conversations without calling a model (guarantee §10.12)."""

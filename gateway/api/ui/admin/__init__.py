@@ -1,1 +1,1 @@
-"""Pages for administrators: what the API and the commands change, by the same functions."""
+"""Pages for administrators. They make the same changes as the API and the commands, by the same functions."""
