@@ -179,7 +179,10 @@ def _entry(moved: ImportedConfig, entry: Any, named: dict[str, Any], where: str)
         moved.warnings.append(f"{path} is left out: the environment has no {name}")
 
     if isinstance(params, dict):
-        extra = named.get(str(params.get("litellm_credential_name")), {})
+        credential = params.get("litellm_credential_name")
+        extra = named.get(str(credential), {})
+        if credential is not None and not extra:
+            moved.warnings.append(f"{where}.litellm_params: credential_list does not have {credential}")
         params = {**extra, **{name: value for name, value in params.items() if value is not None}}
         params = resolve(params, moved.environ, f"{where}.litellm_params", missing)
         entry["litellm_params"] = {name: value for name, value in params.items() if value is not None}

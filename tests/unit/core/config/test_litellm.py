@@ -83,6 +83,17 @@ def test_s9_a_model_whose_key_is_not_set_says_so_and_the_others_serve() -> None:
     assert (problems["house"], problems["team"]) == (None, None)
 
 
+def test_s9_an_entry_whose_credential_is_nowhere_is_warned_about(tmp_path: Path) -> None:
+    """It has no key then: its clients' own would go up."""
+    entries = [
+        {"model_name": name, "litellm_params": {"model": "openai/m", "litellm_credential_name": name}}
+        for name in ("house", "huose")
+    ]
+    house = {"credential_name": "house", "credential_values": {"api_key": "sk-house"}}
+    (warning,) = load(tmp_path, {"model_list": entries, "credential_list": [house]}).warnings
+    assert warning == "model_list[1].litellm_params: credential_list does not have huose"
+
+
 def test_s9_a_short_master_key_works_and_is_warned_about_beyond_loopback(tmp_path: Path) -> None:
     config = {"general_settings": {"master_key": "sk-1234"}}
     assert load(tmp_path, config).warnings == ()
