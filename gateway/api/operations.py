@@ -5,7 +5,7 @@ import contextlib
 import platform
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from gateway.api.server.asgi import Receive, Scope, Send, header, send_json, sen
 from gateway.api.server.middleware import ShutdownState
 from gateway.api.shapes import Unix, many, shape
 from gateway.api.statistics import Statistics, StatisticsEndpoint
-from gateway.core import errors
+from gateway.core import errors, ports
 from gateway.core.instrumentation import metrics
 from gateway.core.instrumentation.metrics import MetricCounts, SharedCounts
 from gateway.storage import ConversationStore
@@ -49,10 +49,14 @@ class ReadyEndpoint:
     (guarantee §9). With `details=1` also the statistics of memory and caches, for whoever may see them (§11.9)."""
 
     def __init__(
-        self, store: ConversationStore, draining: ShutdownState, statistics: StatisticsEndpoint | None = None
+        self,
+        store: ConversationStore,
+        draining: ShutdownState,
+        clock: ports.Clock,
+        statistics: StatisticsEndpoint | None = None,
     ) -> None:
         self._store = store
-        self._draining = draining
+        self._draining, self._clock = draining, clock
         self._statistics = statistics
         self._unready: tuple[str, datetime] | None = None
 
@@ -89,7 +93,7 @@ class ReadyEndpoint:
         if ready:
             self._unready = None
         elif self._unready is None or self._unready[0] != reason:
-            self._unready = (reason, datetime.now(UTC))
+            self._unready = (reason, self._clock.now())
         return (200, {"status": "ok"}) if ready else (503, {"status": "unavailable", "reason": reason})
 
 

@@ -189,7 +189,7 @@ class WiredApi:
     def routes(self, draining: ShutdownState) -> list[Route]:
         """Lists every path that the gateway serves itself; all others are relayed."""
         conversations, memories, models = self._conversations, self._memories, self._models
-        ready = ReadyEndpoint(self._storage.store, draining, self._statistics)
+        ready = ReadyEndpoint(self._storage.store, draining, self._clock, self._statistics)
         server = self._settings.server
         served: list[tuple[str, str, App]] = [
             ("GET", "/", RootEndpoint(metrics=server.metrics != "off", page=exposure.has_page(self._settings))),

@@ -6,7 +6,6 @@ What is loaded follows from the configuration: nothing is that no request could 
 import asyncio
 import gc
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -128,7 +127,7 @@ async def rehearse_context(
         "context": {"mode": "simple"},
         "store": False,
     }
-    arrival = RequestArrival(ids.new_id("req_"), clock.now(), time.monotonic(), len(REHEARSED))
+    arrival = RequestArrival(ids.new_id("req_"), clock.now(), clock.monotonic(), len(REHEARSED))
     plain = validation.plain_messages(body["messages"])
     request = validation.parse_chat_request(body, {}, RequestCaller("rehearsal"), settings, arrival, plain)
     files = file_reader.FileReader(MemoryCache(2**16, clock), 1.0)

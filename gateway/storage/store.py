@@ -8,7 +8,8 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -520,7 +521,7 @@ class ConversationStore:
     async def probe(self) -> None:
         """Writes and deletes a row as large as a turn may be.
         Raises StorageUnavailable: the write failed; `StorageReadOnly`: the storage takes no writes."""
-        await self._transactions.run(write_probe, write=True)
+        await self._transactions.run(partial(write_probe, now=self._clock.now()), write=True)
         self._transactions.writes.taken()
 
     async def probe_if_refused(self) -> None:
@@ -551,9 +552,8 @@ class ConversationStore:
         return serves
 
 
-def write_probe(connection: sa.Connection) -> None:
+def write_probe(connection: sa.Connection, now: datetime) -> None:
     """Writes a row that conflicts with no other, and deletes it in the same transaction."""
-    now = datetime.now(UTC)
     key = os.urandom(16)
     row = {"tenant": "", "key": key, "body": os.urandom(PROBE_BYTES), "request_id": "", "state": "probe"}
     at = {"process": "", "created_at": now, "expires_at": now}

@@ -8,6 +8,7 @@ import pytest
 from gateway.api.operations import ReadyEndpoint
 from gateway.api.server.middleware import EdgeMiddleware, ShutdownState
 from gateway.core import jsons
+from gateway.core.clock import SystemClock
 from gateway.core.instrumentation.metrics import GatewayMetrics
 
 
@@ -57,7 +58,7 @@ async def test_new_requests_are_turned_away_and_their_connection_closed() -> Non
 async def test_not_ready_while_draining() -> None:
     """`/health/ready` says why."""
     draining = ShutdownState()
-    edge = EdgeMiddleware(ReadyEndpoint(Store(), draining), draining, GatewayMetrics(()))  # type: ignore[arg-type]
+    edge = EdgeMiddleware(ReadyEndpoint(Store(), draining, SystemClock()), draining, GatewayMetrics(()))  # type: ignore[arg-type]
     assert (await ask(edge, "/health/ready"))[0]["status"] == 200
     draining.begun = True
     start, body = await ask(edge, "/health/ready")
