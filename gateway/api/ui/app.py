@@ -1,4 +1,4 @@
-"""`/ui`: where the page exists at all, and for whose browser (guarantee §13.2). Light: a server whose page nobody opens
+"""`/ui`: whether the web UI exists, and for whose browser (guarantee §13.2). Light: a server whose UI nobody opens
 loads no more of it than this."""
 
 import asyncio
@@ -11,8 +11,8 @@ from gateway.core.config import exposure
 
 
 class UiApp:
-    """Without `auth.keys` the page is there on loopback alone, for requests that name a loopback host: a foreign page
-    whose name leads here (DNS rebinding) names its own. With keys it is there, and wants a login."""
+    """Without `auth.keys`, serves the web UI on loopback alone, to requests that name a loopback host: a foreign page
+    whose name resolves to this machine (DNS rebinding) names its own. With keys, serves it and requires a login."""
 
     def __init__(self, parts: PageParts) -> None:
         self._parts = parts

@@ -1,4 +1,4 @@
-"""`/ui/costs`: what requests cost, by day, model, key, user, conversation and agent, with what was saved net."""
+"""`/ui/costs`: the cost of requests by day, model, key, user, conversation and agent, and the net savings."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -16,32 +16,32 @@ from gateway.core.types import bill, report_lists
 from gateway.storage.reports import CostReports
 
 PERIODS = {"7d": 7, "30d": 30, "90d": 90, "365d": 365, "all": 0}
-"""Whole days, today's included; 0: all there are."""
+"""Whole days, today's included; 0: all days."""
 GROUPS = ("day", "model", "key", "user", "conversation", "agent", "project", "endpoint")
 DEFAULT_BY, DEFAULT_PERIOD = "day", "30d"
 LEDGER_DAYS = 7
-"""Days that are added up by conversation for the page; roll-ups do not tell these apart."""
+"""Days that are summed up by conversation for the page; roll-ups do not separate conversations."""
 MAX_COST_ROWS = 200
-"""Groups that a table shows one by one: the dearest. The rest stands in one line, and in the CSV."""
+"""Groups that a table shows one by one: the most expensive. The rest is in one line, and in the CSV."""
 MAX_BARS = 366
 MONTH_ON = len("2026-")
-"""From where on a day is told below a chart, which is no longer than a year."""
+"""Where month and day begin in a date: a chart, which spans a year at most, shows no year."""
 
 # Charts as the pages draw them: columns on a scale with round steps, computed here, drawn as SVG by `macros.html`.
 # Places along an axis are percent of the plot, so that a chart is as wide as its page and its letters stay readable.
 
 ROUND_STEPS = (Decimal(1), Decimal(2), Decimal("2.5"), Decimal(5), Decimal(10))
 MAX_STEPS = 4
-"""Lines of the scale beside that of zero."""
+"""Lines of the scale in addition to that of zero."""
 MAX_LABELS = 5
 FILLED = 0.76
-"""Share of a column's place that it takes."""
+"""Share of its place that a column fills."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnValue:
-    """What a column stands for: `values` by the classes of their parts, from the axis outwards, negative ones
-    downwards; `told` is said of it on hover."""
+    """What a column shows: `values` by the classes of their parts, from the axis outwards, negative ones downwards;
+    `told` is shown on hover."""
 
     label: str
     told: str
@@ -81,7 +81,7 @@ class ColumnChart:
 
 
 def column_chart(found: Sequence[ColumnValue], worded: Callable[[Decimal], str]) -> ColumnChart | None:
-    """A chart of these columns; None where all values are 0. `worded`: a value of the scale as text."""
+    """Makes a chart of these columns; None where all values are 0. `worded`: renders a value of the scale as text."""
     up = max((sum(v for _, v in each.values if v > 0) for each in found), default=Decimal(0))
     down = min((sum(v for _, v in each.values if v < 0) for each in found), default=Decimal(0))
     if not up and not down:
@@ -104,7 +104,7 @@ def column_chart(found: Sequence[ColumnValue], worded: Callable[[Decimal], str])
 
 
 def _step(span: Decimal) -> Decimal:
-    """The smallest round step of which `MAX_STEPS` are as long as that."""
+    """Returns the smallest round step that divides the range into at most `MAX_STEPS`."""
     least = span / MAX_STEPS
     power = Decimal(10) ** least.adjusted()
     return next(each * power for each in ROUND_STEPS if each * power >= least)
@@ -123,7 +123,7 @@ def _column(value: ColumnValue, at: float, full: float, height: Callable[[Decima
 
 
 def _labels(names: Sequence[str], full: float) -> tuple[tuple[float, str, str], ...]:
-    """Some of the names, evenly spread, the first and the last among them."""
+    """Returns some of the names, evenly spread, the first and the last among them."""
     count = min(MAX_LABELS, len(names))
     if count == 1:
         return ((50.0, "middle", names[0]),)
@@ -138,7 +138,7 @@ def _labels(names: Sequence[str], full: float) -> tuple[tuple[float, str, str], 
 
 @dataclass(frozen=True, slots=True)
 class CostLine:
-    """A row of the table. `share` of the dearest row, 0 to 1; `link`: the conversations or requests behind it."""
+    """A row of the table. `share`: of the most expensive row, 0 to 1; `link`: its conversations or requests."""
 
     name: str | None
     sums: bill.CostSums
@@ -148,7 +148,7 @@ class CostLine:
 
 @dataclass(frozen=True, slots=True)
 class CostFilter:
-    """What the address asks for."""
+    """The parameters of the address."""
 
     by: str
     period: str
@@ -157,7 +157,7 @@ class CostFilter:
 
     @property
     def is_whole(self) -> bool:
-        """Whether conversations are shown with their own sums: the ledger would be read for too long a time."""
+        """Whether conversations are shown with their own sums: summing up the ledger would take too long."""
         return self.by == "conversation" and not 0 < PERIODS[self.period] <= LEDGER_DAYS
 
 
@@ -198,7 +198,7 @@ class CostPages:
         )
 
     async def csv(self, page: PageRequest) -> PageAnswer:
-        """The same figures as a file, every row of them."""
+        """Sends the figures of the page as a CSV file, with every row."""
         chosen = self._chosen(page)
         report = await self._report(chosen)
         lines = await asyncio.to_thread("".join, cost.as_csv({(chosen.by,): report.rows}))  # streams run meanwhile
@@ -218,14 +218,14 @@ class CostPages:
         return await self._reports.report(bill.CostQuery((chosen.by,), chosen.since, None, chosen.tenant))
 
     async def _names(self, by: str, rows: Sequence[bill.CostRow]) -> Mapping[str, str]:
-        """What people call the keys of these rows, by their ids."""
+        """Returns the names of the keys of these rows, by their ids."""
         if by != "key":
             return {}
         return await self._parts.auth.names([name for row in rows if (name := row.names[0]) is not None])
 
 
 def filled(report: bill.CostReport, since: date | None, today: date) -> tuple[tuple[str, bill.CostSums], ...]:
-    """Each day up to today, also those on which nobody asked; the latest `MAX_BARS`."""
+    """Returns the sums of each day up to today, including days without requests; the latest `MAX_BARS`."""
     found = {str(row.names[0]): row.sums for row in report.rows}
     if not found:
         return ()
@@ -237,13 +237,13 @@ def filled(report: bill.CostReport, since: date | None, today: date) -> tuple[tu
 
 
 def _spent(day: str, sums: bill.CostSums) -> ColumnValue:
-    """A day's cost: its answers, and upon them the internal models."""
+    """Returns a day's cost: that of answers, and on top of it that of internal models."""
     told = f"{day}: {usd(sums.known_cost, at_least=sums.unpriced > 0)}, internal models {usd(sums.known_planning)}"
     return ColumnValue(day[MONTH_ON:], told, (("answers", sums.cost - sums.planning), ("internal", sums.planning)))
 
 
 def _weighed(day: str, sums: bill.CostSums) -> ColumnValue:
-    """What was saved net on a day, or lost."""
+    """Returns the net savings or loss of a day."""
     net = sums.net_saving or Decimal(0)
     word = "loss" if net < 0 else "saving"
     return ColumnValue(day[MONTH_ON:], f"{day}: net {word} {usd(abs(net))}", (("lost" if net < 0 else "saved", net),))
@@ -259,7 +259,7 @@ def _line(row: bill.CostRow, names: Mapping[str, str], by: str, dearest: int) ->
 
 
 def _link(by: str, name: str | None) -> str | None:
-    """The conversations behind a row, where a list of them can show these alone."""
+    """Returns the address of the conversations behind a row, where a list can show only these."""
     if name is None:
         return None
     if by == "conversation":

@@ -1,4 +1,4 @@
-"""What the pages under `/ui` are made of."""
+"""What the pages under `/ui` depend on."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +26,7 @@ PATH = "/ui"
 
 @dataclass(frozen=True, slots=True)
 class PageParts:
-    """Parts of the gateway that pages show or ask."""
+    """Parts of the gateway that pages show or call."""
 
     settings: Settings
     clock: ports.Clock

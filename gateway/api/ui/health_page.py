@@ -1,6 +1,6 @@
 """`/ui/health`: what works, what does not, and since when. Figures are those of the process that answers, without
-tenants and content; what the storage tells is of all. A viewer of one tenant reads of listed models alone: other names
-come from clients."""
+tenants and content; those of the storage are of all processes. A viewer of one tenant sees listed models alone: other
+names come from clients."""
 
 import importlib.metadata
 import platform
@@ -19,21 +19,21 @@ from gateway.storage.reports import StorageHealth, storage_health
 from gateway.upstream.routing import health
 
 PROBE = "ui:health"
-"""A key that the cache does not have: asking for it shows whether it answers."""
+"""A key that the cache does not have: reading it shows whether the cache answers."""
 HEALTH_REASONS = {
     "storage_schema_not_current": "the storage has the schema of another version: run gateway migrate",
     "storage_cannot_be_written": "the storage is read-only",
     "storage_unavailable": "the storage cannot be reached",
     "shutting_down": "the gateway is shutting down",
 }
-"""Why it is not ready, as `/readyz` says it, and in words."""
+"""Texts for the reasons of `/health/ready` why the gateway is not ready."""
 LIBRARIES = ("litellm", "starlette", "uvicorn", "sqlalchemy", "pydantic", "jinja2")
 RESIDENT = Path("/proc/self/status")
 
 
 @dataclass(frozen=True, slots=True)
 class DegradedPart:
-    """Something that does not work as it should. `since` is when that was noticed; None: not known."""
+    """A part that does not work as it should. `since`: when that was noticed; None: not known."""
 
     what: str
     why: str
@@ -43,7 +43,7 @@ class DegradedPart:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamState:
-    """What came of the calls of a model."""
+    """The outcome of a model's calls."""
 
     model: str
     answered: int
@@ -55,7 +55,7 @@ class UpstreamState:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentState:
-    """A deployment that this process has asked. `since`: it rests since then, or has not answered since its rest."""
+    """A deployment that this process has called. `since`: it rests since then, or has not answered since its rest."""
 
     name: str
     rests: bool
@@ -72,7 +72,7 @@ class HealthPage:
         self._parts = parts
 
     async def show(self, page: PageRequest) -> PageAnswer:
-        """The page. It is there while the storage is not, where it can be opened without a login."""
+        """Shows the page. It works while the storage does not, where it can be opened without a login."""
         parts = self._parts
         status, said = await parts.ready.state()
         await parts.cache.get(PROBE)
@@ -123,7 +123,7 @@ class HealthPage:
 
 
 def trouble_text(model: str, trouble: UpstreamTrouble, *, sees_all: bool) -> tuple[str, str]:
-    """What is wrong with a model that fails, and how. How often, only for who sees all tenants."""
+    """Describes a failing model and its fault; the number of faults only for a viewer of all tenants."""
     times = "once" if trouble.errors == 1 else f"{trouble.errors:,} times"
     return f"{model} is failing", f"{trouble.code}, {times} since its last answer" if sees_all else trouble.code
 
@@ -134,7 +134,7 @@ def unready_text(said: Mapping[str, Any]) -> str:
 
 
 def _upstreams(counts: MetricCounts, metrics: GatewayMetrics, told: Set[str] | None) -> list[UpstreamState]:
-    """`told`: the models whose names a viewer may see; None: all. Others may be what another tenant asked for."""
+    """Returns the state of models. `told`: names that a viewer may see; None: all. Another tenant may use others."""
     models = {model for model, _ in counts.bills} | {model for model, _ in counts.upstream_errors}
     models = models if told is None else models & told
     troubles, latest = metrics.troubles(), metrics.last_troubles()
@@ -148,7 +148,7 @@ def _upstreams(counts: MetricCounts, metrics: GatewayMetrics, told: Set[str] | N
 
 
 def _deployments(health: health.HealthWatch) -> list[DeploymentState]:
-    """By name. They tell an operator's hosts: only for who sees all tenants."""
+    """Returns deployments by name. Names disclose an operator's hosts: only for a viewer of all tenants."""
     found = [
         DeploymentState(each.deployment.id, rests, each.resting_since, each.in_flight, each.failures.total(), each.last)
         for each, rests in health.watched()
@@ -157,13 +157,13 @@ def _deployments(health: health.HealthWatch) -> list[DeploymentState]:
 
 
 def _down_since(cache: Any) -> datetime | None:
-    """Of Redis; memory of the process is never down."""
+    """Returns since when Redis is down; the process's own memory is never down."""
     since = getattr(cache, "down_since", None)
     return since if isinstance(since, datetime) else None
 
 
 def _resident() -> int | None:
-    """Bytes of memory that the process holds; None where the system does not tell."""
+    """Returns the bytes of memory that the process holds; None where the system does not report them."""
     try:
         lines = RESIDENT.read_text("utf-8").splitlines()
     except OSError:

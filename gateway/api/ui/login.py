@@ -1,14 +1,14 @@
-"""Who is logged in at the page: cookies, tokens of forms, and the limit to guessing (guarantee §13.2).
+"""Login at the web UI: cookies, tokens of forms, and the limit to guessing (guarantee §13.2).
 
-A cookie's name says whether it came by TLS: `__Secure-` cookies are taken by browsers over TLS alone, and cannot be set
-from a plain page of the same host. (`__Host-` would have the path `/`, so every other application of the host would get
-the cookie.)
+A cookie's name shows whether it came by TLS: browsers accept `__Secure-` cookies over TLS alone, and a plain page of
+the same host cannot set them. (`__Host-` would have the path `/`, so every other application of the host would get the
+cookie.)
 
-The login at the page by an identity provider: OpenID Connect's authorization code flow with PKCE (guarantee §12.18).
+Login at the web UI by an identity provider: OpenID Connect's authorization code flow with PKCE (guarantee §12.18).
 
-Nothing of a login under way is stored: the browser keeps a random text in a cookie, and state, nonce and code verifier
-are keyed digests of it and of a number of this login. So any replica can end what another began, the verifier never
-leaves the gateway but for the provider, and a state counts in the browser alone in which it was made.
+Nothing of a login in progress is stored: the browser holds a random text in a cookie, and state, nonce and code
+verifier are keyed digests of it and of a number of this login. So any replica can end what another began, the verifier
+never leaves the gateway but for the provider, and a state is valid only in the browser for which it was made.
 """
 
 import asyncio
@@ -38,19 +38,19 @@ from gateway.storage import ConversationStore, UiSessions
 from gateway.upstream import HttpIdentityDocuments
 
 LASTS_SECONDS = 600
-"""For which a login may be under way."""
+"""Seconds that a login may take."""
 MAX_CARRIED_CHARS = 3000
-"""Of a cookie, of which browsers take some 4096 bytes."""
+"""Characters of a cookie; browsers accept some 4096 bytes."""
 ERROR_CODE = re.compile(r"[a-z_]{1,64}")
 OK, REFUSED = 200, 400
 MAX_EXCHANGES = 16
-"""Codes that one process shows the provider at once: who has begun a login may send any number of them."""
+"""Codes that one process exchanges at the same time: whoever has begun a login may send any number of them."""
 NOT_BEGUN = "This login was not begun in this browser, or too long ago. Begin it again."
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A login under way: where the browser goes, and what it keeps."""
+    """A login in progress: where the browser is sent, and what it stores."""
 
     url: str
     browser: str
@@ -58,7 +58,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A login that holds: who it is, as the session's cookie carries it, and the page that was asked for."""
+    """A valid login: who it is, as the session's cookie carries it, and the requested page."""
 
     holder: KeyPolicy
     carried: str
@@ -86,13 +86,13 @@ class SignIn:
 
     @property
     def label(self) -> str:
-        """What the page calls the provider."""
+        """The page's name for the provider."""
         return self._settings.label
 
     async def begin(self, browser: str | None, to: str) -> Begun:
         """Begins a login.
-        `browser`: what the browser keeps of another that it began; `to`: the page that it leads to.
-        Raises IdentityProviderUnavailable: it cannot be asked where its login is."""
+        `browser`: what the browser stores of another that it began; `to`: the page that it leads to.
+        Raises IdentityProviderUnavailable: its login address cannot be fetched."""
         metadata = await self._issuer.metadata()
         browser = browser or secrets.token_urlsafe(32)
         payload = _encoded({"t": int(self._clock.now().timestamp()), "n": secrets.token_urlsafe(16), "to": to})
@@ -113,8 +113,8 @@ class SignIn:
 
     async def end(self, browser: str | None, query: Mapping[str, str]) -> Ended:
         """Ends a login: exchanges the code, and checks who it is.
-        Raises Forbidden: it is none of this browser, the provider refuses it, or nobody is known here by what it says;
-        Unauthorized: the id token does not hold; IdentityProviderUnavailable: the provider cannot be asked."""
+        Raises Forbidden: this browser did not begin it, the provider refuses it, or its claims name nobody known here;
+        Unauthorized: the id token is not valid; IdentityProviderUnavailable: the provider cannot be reached."""
         payload, _, digest = query.get("state", "").partition(".")
         secret = await self._store.secret()
         expected = _derived(secret, "state", browser or "", payload)
@@ -150,8 +150,8 @@ class SignIn:
         return Ended(holder, carried, begun["to"])
 
     def holder(self, key_id: str, carried: str) -> KeyPolicy | None:
-        """Whose a session is that carries this; None if it was begun under other settings: those who changed them may
-        have meant its end. The session's digest vouches for what it carries."""
+        """Returns the policy of a session from what it carries; None if it was begun under other settings, whose change
+        may have been meant to end it. The session's digest authenticates what it carries."""
         said = _decoded(carried)
         if said.pop("mark", None) != self._mark:
             return None
@@ -159,14 +159,14 @@ class SignIn:
         return KeyPolicy(key_id=key_id, is_signed=True, **said)
 
     def _check_issuer(self, metadata: Mapping[str, Any], query: Mapping[str, str]) -> None:
-        """Another provider cannot have its answers taken for those of this one (RFC 9207).
-        Raises Forbidden: the answer is somebody else's."""
+        """Raises Forbidden: the answer is another provider's, which must not pass for one of this provider (RFC
+        9207)."""
         told, must_tell = query.get("iss"), metadata.get("authorization_response_iss_parameter_supported") is True
         if (told is None and must_tell) or told not in (None, self._settings.issuer):
             raise errors.Forbidden("This answer comes from another identity provider than the login went to.")
 
     async def _told(self, metadata: Mapping[str, Any], token: Any, subject: str) -> dict[str, Any]:
-        """What the userinfo endpoint says of that subject. Raises Forbidden: it says it of somebody else."""
+        """Returns the claims of the userinfo endpoint about that subject. Raises Forbidden: they are about another."""
         url = self._issuer.address(metadata.get("userinfo_endpoint"), "userinfo_endpoint")
         if not isinstance(token, str):
             raise errors.IdentityProviderUnavailable("The identity provider answers without an access token.")
@@ -176,7 +176,7 @@ class SignIn:
         return found
 
     async def _exchange(self, metadata: Mapping[str, Any], code: str, verifier: str) -> dict[str, Any]:
-        """The answer for a code, which counts once; it has an id token."""
+        """Exchanges a code, which is valid one time, for an answer that has an id token."""
         settings = self._settings
         form = {
             "grant_type": "authorization_code",
@@ -217,7 +217,7 @@ def _encoded(value: Mapping[str, Any]) -> str:
 
 
 def _decoded(text: str) -> dict[str, Any]:
-    """What `_encoded` made; a digest has said that it did."""
+    """Decodes what `_encoded` made, which a digest has authenticated."""
     found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     return found
 
@@ -226,11 +226,11 @@ SESSION, LOGIN, SIGN_IN = "gateway_ui", "gateway_ui_login", "gateway_ui_sign_in"
 LOGIN_PATH = f"{PATH}/login"
 LOGIN_SECONDS, SIGN_IN_SECONDS = 3600, 600
 CARRIED = "."
-"""Between the token of a session and what it carries of somebody whom an identity provider vouches for."""
+"""Separates the token of a session from what it carries of a user that an identity provider has authenticated."""
 MAX_FAILURES, WITHIN = 10, 60.0
 """Logins with unknown keys from one address, and seconds in which they count."""
 MAX_IN_ALL = 200
-"""The same from everywhere."""
+"""Logins with unknown keys from all addresses together."""
 MAX_ADDRESSES = 10_000
 NEXT = re.compile(r"/ui(?:/[\w~:-][\w.~:-]*)*(?:\?[\w.~:%=&+-]*)?", re.ASCII)
 """Where a login may lead to; no part of the path may be read as the one above."""
@@ -263,7 +263,8 @@ class UiLogins:
         self._sign_in = None if oidc is None else SignIn(oidc, parts.identity, parts.store, parts.clock)
 
     async def viewer(self, scope: Scope) -> PageViewer | None:
-        """Who looks; None if that is nobody who may. A key that is gone, or has other roles now, counts as it is."""
+        """Returns the viewer; None without a valid login. A key that is gone, or has other roles now, counts as it
+        is."""
         if not self._has_keys:
             return PageViewer(None)
         token = cookie(scope, SESSION)
@@ -277,14 +278,14 @@ class UiLogins:
         return _viewer(holder) if holder is not None else None
 
     async def token(self, scope: Scope) -> str:
-        """What forms of this session hold; of the login's form, if nobody is logged in."""
+        """Returns the token for the forms of this session; for the login's form, if nobody is logged in."""
         bound = WITHOUT_KEYS
         if self._has_keys:
             bound = f"{cookie(scope, SESSION) or ''}\0{cookie(scope, LOGIN) or ''}".encode("utf-8", "replace")
         return hmac.digest(await self._parts.store.secret(), b"ui-form\0" + bound, "sha256").hex()
 
     async def show(self, page: PageRequest) -> PageAnswer:
-        """`GET /ui/login`"""
+        """Shows the login (`GET /ui/login`). Raises InvalidRequest: the address contains a key."""
         if any(name in page.query for name in IN_A_URL):
             raise errors.InvalidRequest(
                 "A key does not belong in an address, which is kept and logged. Change this key."
@@ -301,7 +302,7 @@ class UiLogins:
         return PageAnswer(shown.body, shown.status, shown.headers, cookies)
 
     async def log_in(self, page: PageRequest) -> PageAnswer:
-        """`POST /ui/login`"""
+        """Logs in with a key (`POST /ui/login`)."""
         if not self._has_keys:
             return redirect(home())
         address, now = _address(page), self._parts.clock.monotonic()
@@ -334,7 +335,7 @@ class UiLogins:
         return set_cookie(page.scope, SESSION, token, PATH, int(hours * 3600))
 
     def sign_in_routes(self) -> tuple[PageRoute, ...]:
-        """Pages of the login by an identity provider, where there is one."""
+        """Lists the pages of the login by an identity provider; empty without one."""
         if self._sign_in is None:
             return ()
         return (
@@ -343,7 +344,8 @@ class UiLogins:
         )
 
     async def begin_sign_in(self, page: PageRequest) -> PageAnswer:
-        """`GET /ui/login/begin`: to the identity provider. A link, since the page's policy keeps forms to itself."""
+        """Redirects to the identity provider (`GET /ui/login/begin`). A link, since the UI's policy forbids foreign
+        forms."""
         assert self._sign_in is not None
         begun = await self._sign_in.begin(cookie(page.scope, SIGN_IN), _next(page.query.get("next")))
         # Lax: the browser comes back by a link of another site, with which it sends no strict cookie.
@@ -351,7 +353,7 @@ class UiLogins:
         return PageAnswer(b"", 303, {"location": begun.url, "content-length": "0"}, (kept,))
 
     async def end_sign_in(self, page: PageRequest) -> PageAnswer:
-        """`GET /ui/login/callback`: the browser comes back from the identity provider."""
+        """Logs in when the browser comes back from the identity provider (`GET /ui/login/callback`)."""
         assert self._sign_in is not None
         address = _address(page)
         try:
@@ -373,7 +375,7 @@ class UiLogins:
         await self._parts.trail.saw(audit_log.NewEvent(actor, "ui.login", details=details, ok=False))
 
     async def log_out(self, page: PageRequest) -> PageAnswer:
-        """`POST /ui/logout`; with `everywhere` in the form, all sessions of the key end."""
+        """Ends the session (`POST /ui/logout`); with `everywhere` in the form, all sessions of the key."""
         token = cookie(page.scope, SESSION)
         if token is None or page.viewer is None or page.viewer.key_id is None:
             return redirect(home())
@@ -392,7 +394,7 @@ class LoginGuesses:
         self._all: deque[float] = deque(maxlen=MAX_IN_ALL)
 
     def admit(self, address: str, now: float) -> None:
-        """Raises TooManyTries: from this address, or from everywhere."""
+        """Raises TooManyTries: too many logins have failed from this address, or in all."""
         own = self._failed.get(address) or deque()
         for failures, most in ((own, MAX_FAILURES), (self._all, MAX_IN_ALL)):
             while failures and failures[0] <= now - WITHIN:
@@ -401,7 +403,7 @@ class LoginGuesses:
                 raise TooManyTries(failures[0] + WITHIN - now)
 
     def notes(self, address: str, now: float) -> bool:
-        """Counts a failure that nobody could have guessed right; whether it is one of the first, and worth a note."""
+        """Records a failure that was no guess of a key; returns whether it is one of the first, and worth a note."""
         try:
             self.admit(address, now)
         except TooManyTries:
@@ -418,7 +420,7 @@ class LoginGuesses:
 
 
 def cookie(scope: Scope, name: str) -> str | None:
-    """A cookie of ours, by its name for this connection."""
+    """Returns a cookie of the gateway, by its name for this connection; None without one."""
     wanted = _name(scope, name)
     for key, value in scope["headers"]:
         if key == b"cookie":
@@ -430,7 +432,7 @@ def cookie(scope: Scope, name: str) -> str | None:
 
 
 def set_cookie(scope: Scope, name: str, value: str, path: str, seconds: int, same_site: str = "Strict") -> str:
-    """The value of `Set-Cookie`."""
+    """Returns the value of `Set-Cookie`."""
     secure = "; Secure" if _is_tls(scope) else ""
     return f"{_name(scope, name)}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
 
@@ -448,8 +450,8 @@ def _name(scope: Scope, name: str) -> str:
 
 
 def _is_tls(scope: Scope) -> bool:
-    """Whether the browser's connection is encrypted, as the proxy before the gateway says. Whoever says so untruly gets
-    a cookie that no browser keeps."""
+    """Returns whether the browser's connection is encrypted, as the proxy before the gateway reports. A false report
+    yields a cookie that no browser stores."""
     said = (header(scope, b"x-forwarded-proto") or "").rpartition(",")[2].strip().lower()
     forwarded = (header(scope, b"forwarded") or "").lower()
     return scope.get("scheme") == "https" or said == "https" or "proto=https" in forwarded

@@ -7,12 +7,12 @@ exist. It ends with `return await page.render("its_template.html", name=value, â
 Templates extend `base.html` (blocks `title`, `heading`, `summary`, `content`, `head`, `scripts`) and are autoescaped; a
 name that they were not given is an error. In each: `page`, `viewer` (None before the login), `csrf`, `static(name)`,
 `links` of the navigation, `request_id`, `version`. `macros.html` (import it `with context`) has the figures: `usd`,
-`tokens`, `number`, `size`, `time`, `bar`, `legend`, `badge`, `pager`, `csrf_field`, `said`, `identifier`. What a user
-or a model wrote goes through `said`: it is text, never markup, and cannot turn the direction of what stands beside it.
+`tokens`, `number`, `size`, `time`, `bar`, `legend`, `badge`, `pager`, `csrf_field`, `said`, `identifier`. Text that a
+user or a model wrote goes through `said`: it is text, never markup, and cannot turn the direction of text beside it.
 The policy of the page allows no inline style or script: widths are attributes of SVG, colours classes of `ui.css`.
 
-What changes anything is a POST with `{{ csrf_field() }}` in its form (or the header `x-csrf-token`); that is checked
-before the page is called.
+Every change is a POST with `{{ csrf_field() }}` in its form (or the header `x-csrf-token`), which is checked before the
+page is called.
 """
 
 import hmac
@@ -43,8 +43,8 @@ ALL_ROLES = frozenset((setting_sections.VIEWER, setting_sections.ADMIN))
 
 @dataclass(frozen=True, slots=True)
 class PageViewer:
-    """Who looks. `tenant`: the only one whose data may be seen; None: all. `key_id`: of the key that was logged in
-    with; None where there are no keys, on loopback."""
+    """The viewer. `tenant`: the only one whose data may be seen; None: all. `key_id`: of the key of the login; None
+    where there are no keys, on loopback."""
 
     tenant: str | None
     roles: frozenset[str] = ALL_ROLES
@@ -66,11 +66,11 @@ class PageViewer:
 
     @property
     def actor(self) -> audit_log.AuditActor:
-        """Who looks, as the trail tells it."""
+        """The viewer, as the trail records it."""
         return audit_log.AuditActor(self.key_id or audit_log.LOCAL, self.name)
 
     def caller(self) -> RequestCaller:
-        """As whom the viewer's own requests to models are made and billed."""
+        """Returns the caller as whom the viewer's own requests to models are made and billed."""
         if self.own_tenant is None:
             return RequestCaller(ANONYMOUS)
         return RequestCaller(self.own_tenant, None, {}, self.key_id, self.project, self.roles, key=self.key)
@@ -78,7 +78,7 @@ class PageViewer:
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """What a page sends. A body in pieces is sent as they come."""
+    """What a page sends. A body in pieces is sent as they arrive."""
 
     body: bytes | AsyncIterable[bytes] = b""
     status: int = 200
@@ -135,7 +135,7 @@ class PageRequest:
 
     @property
     def someone(self) -> PageViewer:
-        """Who looks. Never read where nobody is logged in."""
+        """The viewer. Never read where nobody is logged in."""
         if self.viewer is None:
             raise RuntimeError("nobody is logged in")
         return self.viewer
@@ -200,30 +200,30 @@ class PageRequest:
         return self.multipart
 
     def link(self, **changes: str | None) -> str:
-        """This page's address with other parameters; None takes one out."""
+        """Returns this page's address with other parameters; None removes one."""
         query = {name: value for name, value in {**self.query, **changes}.items() if value}
         return f"{self.path}?{urlencode(query)}" if query else self.path
 
     def beside(self, found: report_lists.FoundRequests | report_lists.ListPage[Any]) -> dict[str, Any]:
-        """Addresses of the parts of a list beside this one, and of where a look that ended goes on."""
+        """Returns the addresses of the adjacent parts of a list, and of where a search that stopped continues."""
         older = self.link(older=str(found.older), newer=None) if found.older else None
         newer = self.link(newer=str(found.newer), older=None) if found.newer else None
         return {"older": older, "newer": newer, "further": older if found.ended == found.older else newer}
 
     async def render(self, template: str, status: int = 200, **context: Any) -> PageAnswer:
-        """The page, made of a template in a thread: streams run meanwhile."""
+        """Renders the page from a template, in a thread, so that streams continue."""
         given = {"page": self, "viewer": self.viewer, "csrf": self.csrf, "request_id": self.request_id}
         return PageAnswer(await rendered(template, {**given, "links": self.links, **context}), status)
 
 
 def csv_file(body: bytes | AsyncIterable[bytes], name: str) -> PageAnswer:
-    """A file that the browser saves under that name."""
+    """Returns a file that the browser saves under that name."""
     kept = f'attachment; filename="{name}"'
     return PageAnswer(body, 200, {"content-type": "text/csv; charset=utf-8", "content-disposition": kept})
 
 
 def redirect(to: str, cookies: tuple[str, ...] = ()) -> PageAnswer:
-    """Sends the browser to another page, by GET. `to`: a path below `/ui`."""
+    """Redirects the browser to another page, by GET. `to`: a path below `/ui`."""
     return PageAnswer(b"", 303, {"location": to, "content-length": "0"}, cookies)
 
 

@@ -1,4 +1,4 @@
-"""Templates, figures and words of the page, and its static files. Jinja2 is loaded with the first page."""
+"""Templates, figures and texts of the web UI, and its static files. Jinja2 is loaded with the first page."""
 
 import asyncio
 import contextlib
@@ -35,9 +35,9 @@ LINE = re.compile(r"[^\n\r\u2029]+")
 ISOLATES = re.compile("[\u2066-\u2069]")
 END_OF_ISOLATE = "\u2069"
 MIN_SHOWN = Decimal("0.000001")
-"""USD: short money says of less only that it is less."""
+"""USD: short money shows a smaller amount as less than this."""
 SHORT_DIGITS = 3
-"""Digits of short money below a dollar, beside leading zeros."""
+"""Digits of short money below a dollar, without leading zeros."""
 UNITS = ("B", "KB", "MB", "GB", "TB")
 CENTS = 2
 TERMS = {
@@ -96,7 +96,7 @@ DECIDED_WORDS = {
     "cannot_pay": "not done: it would cost more than it saves",
     "planner_resting": "not done: the planner is in cooldown",
 }
-"""Codes of a bill for how a context was made, in words."""
+"""Texts for a bill's codes of how a context was made."""
 STRATEGY_WORDS = {
     "include_full": "in full",
     "rag_extract": "extract",
@@ -104,11 +104,11 @@ STRATEGY_WORDS = {
     "shape": "shortened losslessly",
     "exclude": "left out",
 }
-"""What became of an artifact, in words."""
+"""Texts for what became of an artifact."""
 
 
 async def rendered(template: str, context: Mapping[str, Any]) -> bytes:
-    """A template as bytes, made in a thread."""
+    """Renders a template as bytes, in a thread."""
     return await asyncio.to_thread(_render, template, context)
 
 
@@ -117,7 +117,7 @@ def _render(template: str, context: Mapping[str, Any]) -> bytes:
 
 
 def render_page(template: Template, context: Mapping[str, Any]) -> bytes:
-    """A page, in which Markdown becomes no more than `MAX_MARKUP`."""
+    """Renders a page, in which Markdown becomes no more than `MAX_MARKUP`."""
     token = _ALLOWANCE.set(MarkupAllowance())
     try:
         return template.render(context).encode("utf-8", "replace")
@@ -127,7 +127,7 @@ def render_page(template: Template, context: Mapping[str, Any]) -> bytes:
 
 @cache
 def environment() -> Environment:
-    """Everything is escaped; a name that is not known is an error."""
+    """Makes the template environment: all values are escaped; an unknown name is an error."""
     made = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -150,7 +150,7 @@ def environment() -> Environment:
 
 @cache
 def files() -> Mapping[str, tuple[str, bytes]]:
-    """Media type and content of each static file, by a name that holds a digest of it: it may be kept for good."""
+    """Returns media type and content of each static file, by a name with a digest of it: cacheable for good."""
     found = {}
     for path in sorted((HERE / "static").iterdir()):
         if path.suffix in ASSET_SUFFIXES:
@@ -164,7 +164,7 @@ def files() -> Mapping[str, tuple[str, bytes]]:
 
 @cache
 def static(name: str) -> str:
-    """The address of a static file. Raises KeyError: there is no such file."""
+    """Returns the address of a static file. Raises KeyError: there is no such file."""
     stem, _, suffix = name.rpartition(".")
     for served in files():
         if served.startswith(f"{stem}.") and served.endswith(f".{suffix}") and served.count(".") == name.count(".") + 1:
@@ -173,7 +173,7 @@ def static(name: str) -> str:
 
 
 def usd(value: Decimal | None, *, at_least: bool = False) -> str:
-    """USD with all its digits; `at_least` marks a sum without calls whose price is not known."""
+    """Renders USD with all digits; `at_least` marks a sum that lacks calls whose price is not known."""
     if value is None:
         return "unknown"
     text = f"{value:f}"
@@ -184,8 +184,8 @@ def usd(value: Decimal | None, *, at_least: bool = False) -> str:
 
 
 def money(value: Decimal, *, at_least: bool = False) -> str:
-    """USD as pages show it: cents from a dollar on, below it `SHORT_DIGITS` digits. `at_least` as for `usd`; such a
-    sum is not rounded up."""
+    """Renders USD as pages show it: cents from a dollar on, below it `SHORT_DIGITS` digits. `at_least` as for `usd`;
+    such a sum is not rounded up."""
     size = abs(value)
     if not size or size >= 1:
         least = Decimal("0.01")
@@ -197,12 +197,12 @@ def money(value: Decimal, *, at_least: bool = False) -> str:
 
 
 def number(value: int | float | None) -> str:
-    """A number with its thousands apart."""
+    """Renders a number with separators of thousands."""
     return "–" if value is None else f"{value:,}"
 
 
 def size(value: int | None) -> str:
-    """Bytes, in the unit in which they are short."""
+    """Renders bytes, in the unit in which they are short."""
     if value is None:
         return "–"
     amount, unit = float(value), 0
@@ -212,31 +212,31 @@ def size(value: int | None) -> str:
 
 
 def iso(value: datetime) -> str:
-    """For machines: UTC, to the second."""
+    """Renders a time for machines: UTC, to the second."""
     return _utc(value).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def shown_time(value: datetime) -> str:
-    """For people: UTC, to the second."""
+    """Renders a time for people: UTC, to the second."""
     return _utc(value).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def seconds(milliseconds: float | None) -> str:
-    """A time that somebody waited."""
+    """Renders a waiting time, given in milliseconds."""
     if milliseconds is None:
         return "–"
     return f"{milliseconds:.0f} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
 
 
 def visible(text: str) -> str:
-    """The text with a sign in place of each control character."""
+    """Replaces each control character of a text by a sign."""
     return UNSEEN.sub("\ufffd", text)
 
 
 def said(text: object) -> str:
-    """What somebody wrote, for an element that keeps its direction to itself: with a sign in place of each control
-    character, and of those that isolate a direction where a line has them unpaired: they would end the element's own
-    isolation, and turn what stands beside it."""
+    """Renders a text for an element that isolates its direction: replaces each control character by a sign, and those
+    that isolate a direction where a line has them unpaired: they would end the element's own isolation, and turn the
+    text beside it."""
     return LINE.sub(lambda line: _paired(line[0]), visible(str(text)))
 
 
@@ -309,7 +309,7 @@ class InertRenderer(RendererHTML):
 
 
 def _heading(token: Token) -> str:
-    """Below those of the page."""
+    """Renders a heading below those of the page."""
     return f"h{min(6, int(token.tag[1:]) + 3)}"
 
 
@@ -323,21 +323,21 @@ def _parser() -> MarkdownIt:
 
 
 MAX_BRACKETS = 300
-"""Of one text. Each may begin a link, for which the parser then looks through all the rest."""
+"""Brackets of one text. Each may begin a link, for which the parser then searches all the rest."""
 MAX_CELLS = 2000
-"""Of the tables of one text. The parser fills up short rows: a few signs may become as many cells as its own bound."""
+"""Cells of the tables of one text. The parser pads short rows: few characters may become as many cells as it allows."""
 MAX_MARKUP = 300_000
-"""Characters of HTML that Markdown becomes on one page; texts behind that are shown as they are."""
+"""Characters of HTML that Markdown may become on one page; texts beyond that are shown as they are."""
 MAX_MARKDOWN_STEPS = 30_000
-"""Times that the parser looks at a line of one page for a block of markup; the same. At lines of some texts it looks
-hundreds of times."""
+"""Times that the parser checks a line of one page for a block of markup. It checks lines of some texts hundreds of
+times. Texts beyond that are shown as they are."""
 CHARS_OF_A_STEP = 15
-"""Characters that it looks through for the end of a link in the same time."""
+"""Characters that the parser searches for the end of a link in the time of one such check."""
 
 
 @dataclass(slots=True)
 class MarkupAllowance:
-    """How much markup a page may still have."""
+    """The amount of markup that a page may still have."""
 
     chars: int = MAX_MARKUP
     steps: int = MAX_MARKDOWN_STEPS
@@ -357,8 +357,8 @@ _ALLOWANCE: ContextVar[MarkupAllowance] = ContextVar("markup_allowance")
 
 
 def prose(text: str) -> Markup:
-    """Markdown as HTML that does nothing; what stands in it is escaped. A text with too many brackets, or that takes
-    more markup or work than its page has left, is taken as it is."""
+    """Renders Markdown as inert HTML, with its text escaped. A text with too many brackets, or one that takes more
+    markup or work than its page has left, is shown as it is."""
     shown, page = said(text), _ALLOWANCE.get(None) or MarkupAllowance()
     if len(shown) <= page.chars and shown.count("[") + shown.count("<") <= MAX_BRACKETS:
         with contextlib.suppress(TooManySteps):
@@ -377,7 +377,7 @@ def _block_step(state: StateBlock, _first: int, _end: int, _silent: bool) -> boo
 
 
 class LinkHelpers:
-    """The parser's own helpers. Each bracket looks for its end, maybe through all the rest: that is work, too."""
+    """The parser's own helpers. Each bracket searches for its end, maybe through all the rest: that is work, too."""
 
     parseLinkDestination, parseLinkTitle = helpers.parseLinkDestination, helpers.parseLinkTitle  # noqa: N815
 
@@ -389,7 +389,7 @@ class LinkHelpers:
 
 
 def _small_table(state: StateBlock, first: int, end: int, silent: bool) -> bool:
-    """The parser's own rule, for tables that have no more cells than are left."""
+    """Applies the parser's own rule to tables that have no more cells than are left."""
     if not table(state, first, end, True):
         return False
     columns = state.src[state.bMarks[first + 1] : state.eMarks[first + 1]].count("|") + 1

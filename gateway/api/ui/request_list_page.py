@@ -1,6 +1,6 @@
-"""`/ui` and `/ui/requests`: what happens now, every request that asked a model, and one search for all that has a name.
+"""`/ui` and `/ui/requests`: current activity, every request that called a model, and one search for all named objects.
 
-The address of a list says all of it: its filters, its order, its place.
+The address of a list contains all of its state: its filters, its order, its position.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ LIST, REFUSED = f"{PATH}/requests", f"{PATH}/refused"
 MAX_REFUSED = 200
 """Refused requests on a page."""
 PERIODS = (("1h", "1 hour"), ("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"), ("", "all"))
-"""Of the links above a list: what `since` says, and its title."""
+"""Links above a list: the value of `since`, and the title."""
 LEADS_TO = {
     "request": f"{LIST}/",
     "conversation": f"{PATH}/conversations/",
@@ -40,7 +40,7 @@ LEADS_TO = {
 
 @dataclass(frozen=True, slots=True)
 class ShownSums:
-    """Of the requests that a page shows."""
+    """The sums of the requests that a page shows."""
 
     cost: Decimal
     priced: int
@@ -57,7 +57,7 @@ class RequestListPage:
         self._search = request_search.RequestSearch(parts.transactions)
 
     async def show(self, page: PageRequest) -> PageAnswer:
-        """The list. Raises InvalidRequest: a filter cannot be used."""
+        """Shows the list. Raises InvalidRequest: a filter cannot be used."""
         query = self._query(page)
         found = await self._search.find(query)
         keys = {line.key_id for line in (each.line for each in found.found) if line.key_id is not None}
@@ -88,9 +88,9 @@ class RequestListPage:
         )
 
     async def csv(self, page: PageRequest) -> PageAnswer:
-        """All that the filters find, as a file that is written while it is read. It is in the order of time: any other
-        leaves out requests whose value is not known.
-        Raises InvalidRequest: as `show`."""
+        """Sends all that the filters find as a CSV file, written while it is read. It is in order of time: any other
+        order leaves out requests whose value is not known.
+        Raises InvalidRequest: a filter cannot be used."""
         query = self._query(page)
         if query.sort != "time":
             query = replace(query, sort="time", ascending=False, at=None)
@@ -98,7 +98,7 @@ class RequestListPage:
         return csv_file(self._lines(query), "requests.csv")
 
     async def search(self, page: PageRequest) -> PageAnswer:
-        """To what an id or a name leads, at once where that is one thing; else to requests that say it."""
+        """Redirects to the only object of an id or a name; shows several; without any, redirects to a text search."""
         name = page.query.get("q", "").strip()
         found = await self._search.named(page.tenant, name)
         if not found and any(each.request_id == name for each in self._parts.observed.refused.latest(page.tenant)):
@@ -110,7 +110,8 @@ class RequestListPage:
         return await page.render("search.html", name=name, found=[(each, _leads_to(each)) for each in found])
 
     async def refused(self, page: PageRequest) -> PageAnswer:
-        """`GET /ui/refused`: the latest requests that left no bill, as they were refused before a model was asked."""
+        """Shows the latest requests that were refused before a model was called and left no bill (`GET
+        /ui/refused`)."""
         refused = self._parts.observed.refused
         latest = refused.latest(page.tenant)[:MAX_REFUSED]
         keys = {each.key_id for each in latest if each.key_id is not None}
@@ -153,12 +154,12 @@ def _sums(found: Sequence[report_lists.FoundRequest]) -> ShownSums:
 
 
 def _first(**changes: str | None) -> dict[str, str | None]:
-    """Changes of a list's address, and from its first page on."""
+    """Returns changes of a list's address that lead to its first page."""
     return {**changes, "older": None, "newer": None}
 
 
 def _sort(page: PageRequest, query: report_lists.RequestQuery, name: str) -> tuple[str, str, str]:
-    """An order: its name, how it stands now (`aria-sort`), and the address that sorts by it, or turns it round."""
+    """Returns an order: its name, its state now (`aria-sort`), and the address that sorts by it, or reverses it."""
     is_now = query.sort == name
     turned = f"-{name}" if is_now and not query.ascending else name
     state = ("ascending" if query.ascending else "descending") if is_now else "none"
@@ -172,18 +173,18 @@ def _leads_to(thing: request_search.NamedThing) -> str:
 # `/ui`: today at a glance. Each figure leads to the requests that it counts.
 
 DAYS = 14
-"""Of the charts."""
+"""Days of the charts."""
 NEAR = Decimal("0.8")
 """Share of a budget from which on it is near its end."""
 MAX_HOLDERS = 100
-"""Keys, users, models or projects whose budgets are looked at: those that spent most this month."""
+"""Keys, users, models or projects whose budgets are checked: those that spent most this month."""
 TOP = 5
-"""Models and keys that are shown: the dearest."""
+"""Models and keys that are shown: the most expensive."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopLine:
-    """A model or key, what it cost today, and the requests behind that; no filter finds those that came without one."""
+    """A model or key, its cost today, and the requests behind that; no filter finds those that came without one."""
 
     name: str | None
     sums: bill.CostSums
@@ -193,7 +194,7 @@ class TopLine:
 
 @dataclass(frozen=True, slots=True)
 class OverviewAlert:
-    """Something to look at. `kind`: the class of its badge."""
+    """A problem to look at. `kind`: the class of its badge."""
 
     kind: str
     what: str
@@ -209,7 +210,7 @@ class OverviewPage:
         self._reports = CostReports(parts.transactions)
 
     async def show(self, page: PageRequest) -> PageAnswer:
-        """The page, of today (UTC)."""
+        """Shows the page, of today (UTC)."""
         now = self._parts.clock.now()
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         models, keys = [await self._rows((by,), midnight, page.tenant) for by in ("model", "key")]
@@ -238,8 +239,8 @@ class OverviewPage:
         )
 
     def _cache_saving(self, models: Sequence[bill.CostRow]) -> Decimal | None:
-        """How much less what prompt caches gave cost than at the full price of input, by today's prices; None: of no
-        model both prices are known."""
+        """Returns by how much cached input was cheaper than at the full price, by today's prices; None: both prices are
+        known of no model."""
         found = None
         for row in models:
             prices = self._parts.router.facts(row.names[0]).prices if row.names[0] is not None else {}
@@ -249,7 +250,7 @@ class OverviewPage:
         return found
 
     async def _budgets(self, page: PageRequest) -> list[OverviewAlert]:
-        """Budgets of which `NEAR` is spent. Those of models, projects and of all together are over all tenants."""
+        """Returns the budgets of which `NEAR` is spent. Those of models, projects and in total cover all tenants."""
         now, limits = self._parts.clock.now(), self._parts.settings.limits
         kinds: list[tuple[str, ...]] = [("key",)] if self._parts.settings.auth.wants_keys else []
         if limits.each_user.budgets or limits.users:
@@ -297,7 +298,7 @@ class OverviewPage:
         return (limits.models if by == ("model",) else limits.projects).get(name, setting_sections.NO_ALLOWANCE).budgets
 
     async def _alerts(self, page: PageRequest, today: bill.CostSums) -> list[OverviewAlert]:
-        """What does not work, or soon will not."""
+        """Returns what does not work, or soon will not."""
         found = []
         status, said = await self._parts.ready.state()
         if status != 200:

@@ -1,5 +1,5 @@
-"""`/ui/requests/{id}`: one request, what was forwarded of it and why, and its bill; its texts; what if an artifact had
-been in full, or another model been asked. `/ui/compare`: two requests side by side."""
+"""`/ui/requests/{id}`: one request, what was forwarded of it and why, and its bill; its texts; what would have been
+with an artifact in full, or another model. `/ui/compare`: two requests side by side."""
 
 import asyncio
 import re
@@ -38,23 +38,23 @@ from gateway.storage import LargeDocuments
 # What pages show of texts that somebody wrote: bounded, with how much more there is (guarantee §13.3).
 
 TEXT_CHARS = 3000
-"""Of one text on a page; its address has all of it."""
+"""Characters of one text on a page; its address returns all of it."""
 LINE_CHARS = 400
 MAX_LINES = 300
 """Lines of one difference on a page."""
 AROUND_CHARS = 240
-"""Of what was left out between passages: its beginning and its end."""
+"""Characters at the beginning and the end of a text that was left out between passages."""
 MARKED_CHARS = 12_000
-"""Of one marked original on a page."""
+"""Characters of one marked original on a page."""
 MAX_MESSAGES = 150
-"""Messages that a page tells one by one; of runs of unchanged ones the first and the last."""
+"""Messages that a page shows one by one; of runs of unchanged ones the first and the last."""
 RUN = 2
 MAX_ARTIFACTS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """A text as a page shows it; `more` are characters that it does not."""
+    """A text as a page shows it; `more`: how many characters it leaves out."""
 
     text: str
     more: int = 0
@@ -75,7 +75,7 @@ class OriginalPiece:
 
 
 def marked(artifact: explained_artifacts.ExplainedArtifact) -> list[OriginalPiece]:
-    """The original with its passages, as far as a page shows it."""
+    """Splits the original of an artifact at its passages, as far as a page shows it."""
     found: list[OriginalPiece] = []
     chars = 0
     for piece in _pieces(artifact.original or "", artifact.passages.spans):
@@ -92,7 +92,7 @@ def marked(artifact: explained_artifacts.ExplainedArtifact) -> list[OriginalPiec
 
 
 def marked_part(artifact: explained_artifacts.ExplainedArtifact, text: str) -> list[OriginalPiece]:
-    """A part of a large document, all of it, with what was shown of the document marked."""
+    """Splits a part of a large document, all of it, so that what was shown of the document is marked."""
     shown = (
         artifact.shown.text
         if artifact.shown is not None and artifact.record.get("strategy") != explained_artifacts.EXCLUDED
@@ -117,7 +117,7 @@ def _pieces(text: str, spans: Sequence[document_parts.Span]) -> Iterator[Origina
 
 
 def _left(text: str) -> Iterator[OriginalPiece]:
-    """What was not forwarded: short, or how it begins and ends."""
+    """Yields what was not forwarded: all of a short text, else its beginning and end."""
     if len(text) <= 2 * AROUND_CHARS:
         if text:
             yield OriginalPiece("left", text)
@@ -129,8 +129,8 @@ def _left(text: str) -> Iterator[OriginalPiece]:
 
 @dataclass(frozen=True, slots=True)
 class ShownMessage:
-    """A message on the page; `index` names it in addresses. Of a run of messages in which nothing changed `count` says
-    how many they are, and the rest is of no matter."""
+    """A message on the page; `index` names it in addresses. For a run of unchanged messages, `count` is their number,
+    and the rest does not matter."""
 
     index: int
     change: str = "skipped"
@@ -148,7 +148,7 @@ class ShownMessage:
 
 
 def shown_messages(changes: Sequence[message_changes.MessageChange]) -> list[ShownMessage]:
-    """The messages as a page tells them: long runs of the same kind in short, the latest in full."""
+    """Returns the messages as a page shows them: long runs of the same kind in short, the latest in full."""
     found: list[ShownMessage] = []
     index = 0
     while index < len(changes):
@@ -206,7 +206,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class WhatIfAnswer:
-    """What a dry run told. `fault` says why there is nothing to tell.
+    """The result of a dry run. `fault`: why there is none.
 
     Attributes:
         changes: what was forwarded then beside what would be forwarded.
@@ -238,7 +238,7 @@ class WhatIfs:
         artifact: explained_artifacts.ExplainedArtifact | None = None,
         model: str | None = None,
     ) -> WhatIfAnswer:
-        """The request with that artifact in full, or for another model."""
+        """Runs the request as a dry run, with that artifact in full, or for another model."""
         try:
             request = self._request(stored, found, artifact, model)
             told = not_paused(await self._parts.pipeline.dry_run(request))
@@ -265,7 +265,7 @@ class WhatIfs:
         artifact: explained_artifacts.ExplainedArtifact | None,
         model: str | None,
     ) -> ChatRequest:
-        """Raises GatewayError: a rule of chats is broken, or the model is not served any more."""
+        """Makes the request again. Raises GatewayError: a rule of chats is broken, or the model is served no longer."""
         entry, path, past = stored.entry, stored.path, stored.request
         assert path is not None
         assert past is not None
@@ -286,7 +286,7 @@ class WhatIfs:
 
 
 def can_ask(stored: StoredRequest) -> bool:
-    """Whether the request can be made again: it is stored, its window was managed, and its words were its client's."""
+    """Returns whether the request can be made again: stored, with a managed window, and written by its client."""
     used = stored.entry.metadata.get("context_utilization") or {}
     agent = stored.entry.metadata.get("agent")
     is_worded = isinstance(agent, dict) and agent.get("type") != agents.CHAT
@@ -309,7 +309,7 @@ def _plan(plan: Mapping[str, Any] | None) -> ArtifactPlan | None:
 
 
 def _tools(stored: StoredRequest, used: Mapping[str, Any]) -> Json:
-    """Tools by the names that were called, where the request had some: without any, results would go up as text."""
+    """Makes tools of the names that were called, if the request had tools: else results would be sent as text."""
     if not (used.get("breakdown") or {}).get("tools") or stored.path is None:
         return {}
     names = {
@@ -320,7 +320,7 @@ def _tools(stored: StoredRequest, used: Mapping[str, Any]) -> Json:
 
 
 def _holds(messages: list[Json], text: str) -> bool:
-    """Whether a message has the text word for word."""
+    """Returns whether a message has the text word for word."""
     return bool(text) and any(text in str(message.get("content")) for message in messages)
 
 
@@ -335,8 +335,8 @@ PLAIN = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": 
 
 @dataclass(frozen=True, slots=True)
 class PaidReplay:
-    """What asking a turn again would cost, in USD (None: not known), and the `attempt` by which the form is known when
-    it is sent twice; or `why_not`."""
+    """The cost of running a turn again, in USD (None: not known), and the `attempt` that identifies a form that is sent
+    twice; or `why_not`."""
 
     why_not: str
     fields: ReplayField | None = None
@@ -356,7 +356,7 @@ class OneRequest:
         self._what_ifs = WhatIfs(parts)
 
     async def show(self, page: PageRequest) -> PageAnswer:
-        """The page. Raises NotFound: there is none of that id to be seen."""
+        """Shows the page. Raises NotFound: there is no request of that id to be seen."""
         stored, found = await self._found(page)
         artifacts = [
             (number, each, marked(each) if each.original is not None else [], _shown_beside(found, number))
@@ -382,8 +382,8 @@ class OneRequest:
         )
 
     async def text(self, page: PageRequest) -> PageAnswer:
-        """One text as it is, to be saved: `of` is `said`, `forwarded` (with the number of a message), `artifact` (with
-        the number of one) or `question`, `answer`, `prompt`.
+        """Sends one text unchanged, to be saved: `of` is `said`, `forwarded` (with the number of a message), `artifact`
+        (with the number of one) or `question`, `answer`, `prompt`.
         Raises NotFound: there is none."""
         _, found = await self._found(page)
         number, kind = _number(page, "number", 0), page.query.get("of", "")
@@ -397,8 +397,8 @@ class OneRequest:
         return PageAnswer(body, 200, {**PLAIN, "content-disposition": SAVED})
 
     async def document(self, page: PageRequest) -> PageAnswer:
-        """A part of a large document: `number` says which artifact of the request it is, `part` which part, `find`
-        words or a place by which one is looked for.
+        """Shows a part of a large document: `number` is that of the request's artifact, `part` that of the part, `find`
+        a text or a position to search for.
         Raises NotFound: there is no such request, or no such document of it."""
         _, found = await self._found(page)
         number = _number(page, "number", 0)
@@ -423,8 +423,8 @@ class OneRequest:
         )
 
     async def in_full(self, page: PageRequest) -> PageAnswer:
-        """What would have been forwarded with an artifact in full, and what it would have cost. Nothing is stored, and
-        no model is asked.
+        """Shows what would have been forwarded with an artifact in full, and its cost. Nothing is stored, and no model
+        is called.
         Raises NotFound: there is no such request, or no such artifact of it."""
         stored, found = await self._found(page)
         artifact_id = page.form.get("artifact", "")
@@ -434,8 +434,8 @@ class OneRequest:
         return await self._render_what_if(page, found, await self._what_ifs.told(stored, found, artifact), artifact)
 
     async def replay(self, page: PageRequest) -> PageAnswer:
-        """What would have been forwarded to another model, and what it would have cost. Nothing is stored, and no model
-        is asked.
+        """Shows what would have been forwarded to another model, and its cost. Nothing is stored, and no model is
+        called.
         Raises NotFound: there is no such request, it cannot be made again, or that model is none of `model_list`."""
         stored, found = await self._found(page)
         model = page.form.get("model", "")
@@ -451,12 +451,12 @@ class OneRequest:
         )
 
     async def replay_paid(self, page: PageRequest) -> PageAnswer:
-        """Asks another model the turn of a request, on a branch of its conversation, as whoever is logged in; then
-        shows both requests side by side. A form that is sent twice asks once.
+        """Runs the turn of a request with another model, on a branch of its conversation, at the viewer's cost; then
+        shows both requests side by side. A form that is sent twice runs it one time.
 
         Raises:
             NotFound: there is no such request, it cannot be made again, or that model is none of `model_list`.
-            Forbidden: whoever is logged in may not pay for it.
+            Forbidden: the viewer may not pay for it.
             InvalidRequest: it was not confirmed.
         """
         stored, found = await self._found(page)
@@ -482,7 +482,7 @@ class OneRequest:
         return redirect(f"{PATH}/compare?{urlencode({'a': entry.request_id, 'b': made[-1]})}")
 
     async def _offer(self, page: PageRequest, found: ExplainedRequest, model: str) -> "PaidReplay":
-        """Whether the turn may be asked again by whoever looks, and for how much."""
+        """Returns whether the viewer may run the turn again, and at what cost."""
         viewer, entry = page.viewer, found.entry
         if viewer is None or (setting_sections.USER not in viewer.roles and viewer.key_id is not None):
             return PaidReplay("This key is read-only: it has no role 'user'.")
@@ -501,7 +501,7 @@ class OneRequest:
         return PaidReplay("", fields, price["min"], price["max"], secrets.token_urlsafe(16))
 
     async def compare(self, page: PageRequest) -> PageAnswer:
-        """`GET /ui/compare?a=…&b=…`: two requests side by side; a form for their ids where one is missing.
+        """Shows two requests side by side (`GET /ui/compare?a=…&b=…`); a form for their ids where one is missing.
         Raises NotFound: one of them is not to be seen."""
         names = [page.query.get(name, "").strip() for name in ("a", "b")]
         sides = [(await self._found(page, name))[1] for name in names] if all(names) else []
@@ -557,7 +557,7 @@ def served(settings: Settings) -> list[str]:
 
 
 def _number(page: PageRequest, name: str, otherwise: int) -> int:
-    """A number of the address; -1 for what is none."""
+    """Parses a number of the address; -1 for anything else."""
     given = page.query.get(name)
     if given is None:
         return otherwise
@@ -565,13 +565,13 @@ def _number(page: PageRequest, name: str, otherwise: int) -> int:
 
 
 def _large_artifact(found: ExplainedRequest, number: int) -> explained_artifacts.ExplainedArtifact | None:
-    """The artifact of that number if it is a large document."""
+    """Returns the artifact of that number if it is a large document; else None."""
     artifact = found.artifacts[number] if 0 <= number < len(found.artifacts) else None
     return artifact if artifact is not None and artifact.excerpt_of else None
 
 
 def _shown_beside(found: ExplainedRequest, number: int) -> PageText | None:
-    """What was shown of an artifact in other words than its own: a summary, excerpts of turns."""
+    """Returns what was shown of an artifact that is not its own text: a summary, excerpts of turns."""
     each = found.artifacts[number]
     if each.shown is None or (each.original is not None and not each.passages.missing):
         return None
@@ -579,7 +579,7 @@ def _shown_beside(found: ExplainedRequest, number: int) -> PageText | None:
 
 
 def _prefix_texts(found: ExplainedRequest) -> tuple[PageText | None, PageText | None]:
-    """The message with which a prefix ended, then and now."""
+    """Returns the message with which a prefix ended, then and now."""
     if found.divergence is None:
         return None, None
     before, after = found.divergence.before, found.divergence.after

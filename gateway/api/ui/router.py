@@ -1,4 +1,4 @@
-"""The pages as one application: finds the page, sees to login and forms, answers faults with a page for a person.
+"""The pages as one application: finds the page, checks login and forms, answers faults with a page for a person.
 
 It also has the list of conversations, `/ui/conversations`.
 """
@@ -34,23 +34,23 @@ from gateway.storage.reports import request_list
 
 ON_A_PAGE = 50
 SEARCHED = 30_000
-"""Conversations that one page looks at for a text, a user or a model, which no index leads to."""
+"""Conversations that one page searches for a text, a user or a model, for which there is no index."""
 LONGEST = 300
-"""Characters of what is looked for."""
+"""Characters of a searched text."""
 FIELDS = ("text", "id", "session", "user", "model")
-"""What may be looked for, by the names of `ConversationChoice`."""
+"""Searchable fields, by the names of `ConversationChoice`."""
 DIRECTIONS: tuple[report_lists.Direction, ...] = ("older", "newer")
 
 
 class ConversationPages:
-    """`GET /ui/conversations`: those that were active last in front; `older` and `newer` name the place in the list
-    from which a page begins."""
+    """`GET /ui/conversations`: the most recently active first; `older` and `newer` name the position in the list from
+    which a page begins."""
 
     def __init__(self, parts: PageParts) -> None:
         self._parts = parts
 
     async def show(self, page: PageRequest) -> PageAnswer:
-        """The page. Raises InvalidRequest: what is looked for is too long, or the place is none."""
+        """Shows the page. Raises InvalidRequest: the searched text is too long, or the position is none."""
         part = _part(page)
         found = await self._parts.transactions.run(partial(request_list.list_conversations, part=part))
         return await page.render(
@@ -88,7 +88,7 @@ def _place(name: str, given: str) -> report_lists.ListPosition:
 
 
 def _sums(found: Sequence[report_lists.ConversationLine]) -> report_lists.KeptSums:
-    """Of the conversations that a page shows."""
+    """Returns the sums of the conversations that a page shows."""
     figures: Any = [astuple(each.sums) for each in found]
     return (
         report_lists.KeptSums(*(sum(values) for values in zip(*figures, strict=True)))
@@ -102,7 +102,7 @@ def _sums(found: Sequence[report_lists.ConversationLine]) -> report_lists.KeptSu
 MESSAGE_ID = re.compile(r"msg_[0-9A-Za-z_-]{1,60}\Z")
 NUMBER = re.compile(r"[1-9][0-9]{0,5}\Z")
 UI_TURNS_PER_PAGE = 20
-"""Of one page, with what is said in them."""
+"""Turns on one page, with their messages."""
 DEEPEST = 12
 """Forks above a branch for which its line in the tree is moved to the right."""
 
@@ -114,9 +114,9 @@ class OneConversation:
         self._explained = ExplanationReader(parts.past, LargeDocuments(parts.transactions, parts.clock))
 
     async def show(self, page: PageRequest) -> PageAnswer:
-        """The page, of its last turns; `before`, `after` (the message that begins a turn), `turn` and `branch` name
-        others.
-        Raises NotFound: there is none of that id to be seen, or it has no such branch or turn."""
+        """Shows the page, of its last turns; `before`, `after` (the message that begins a turn), `turn` and `branch`
+        name others.
+        Raises NotFound: there is no conversation of that id to be seen, or it has no such branch or turn."""
         name, branch, number = page.params["conversation_id"], page.query.get("branch"), page.query.get("turn")
         before, after = page.query.get("before"), page.query.get("after")
         check_conversation_id(name)
@@ -153,11 +153,11 @@ class OneConversation:
 # Which pages were seen, for the trail: an event for each page that somebody opens (guarantee §12.12).
 
 TOLD = ("of", "number", "page", "part", "branch")
-"""Parameters that say what of its object a page shows: they are told with their values, others by their names alone, as
-what is looked for may be what somebody wrote."""
+"""Parameters that select what a page shows of its object: the trail records their values, but only the names of others,
+since a searched text may be what a user wrote."""
 PLAIN = re.compile(r"[\w-]{1,64}", re.ASCII)
 STILL_OPEN = 600.0
-"""Seconds in which a page that brings itself up to date is the same view."""
+"""Seconds in which a page that refreshes itself counts as the same view."""
 MAX_OPEN = 10_000
 
 
@@ -171,7 +171,7 @@ class SeenPages:
         )
 
     async def note(self, page: PageRequest, route: PageRoute) -> None:
-        """Records that a page was seen, where its route says as what.
+        """Records that a page was seen, if its route names an action for that.
         Raises StorageUnavailable: it cannot be recorded, so it is not shown."""
         if route.seen is None or page.viewer is None:
             return
@@ -195,11 +195,11 @@ class SeenPages:
 # The pages, in the order of the navigation. A page's author adds its routes here; all else is in `page.py`.
 
 MAX_UPLOAD = 16 * 2**20
-"""Bytes of a question with its files at `/ui/try`; larger ones go to the API, which counts them while they come."""
+"""Bytes of a question with its files at `/ui/try`; larger ones go to the API, which counts them as they arrive."""
 
 
 def page_routes(parts: PageParts) -> tuple[PageRoute, ...]:
-    """All pages but login and logout. The first whose path and method fit counts."""
+    """Lists all pages but login and logout. The first route whose path and method match applies."""
     conversations, costs, health, try_it = ConversationPages(parts), CostPages(parts), HealthPage(parts), TryIt(parts)
     conversation, request, requests = OneConversation(parts), OneRequest(parts), RequestListPage(parts)
     return (
@@ -231,12 +231,12 @@ def page_routes(parts: PageParts) -> tuple[PageRoute, ...]:
 
 
 async def _glossary(page: PageRequest) -> PageAnswer:
-    """`GET /ui/glossary`"""
+    """Shows the glossary (`GET /ui/glossary`)."""
     return await page.render("glossary.html")
 
 
 async def _administration(page: PageRequest) -> PageAnswer:
-    """`GET /ui/admin`"""
+    """Redirects to the first page of administration (`GET /ui/admin`)."""
     return redirect(f"{PATH}/admin/keys")
 
 
@@ -315,7 +315,7 @@ class UiRouter:
         return answer
 
     def _find(self, page: PageRequest) -> tuple[PageRoute, dict[str, str]]:
-        """Raises NotFound, MethodNotAllowed: there is no such page."""
+        """Returns the route of a request. Raises NotFound, MethodNotAllowed: there is no such page."""
         path = page.path.removeprefix(PATH).rstrip("/") or "/"
         method = "GET" if page.scope["method"] == "HEAD" else page.scope["method"]
         found = [(route, match.groupdict()) for pattern, route in self._routes if (match := pattern.fullmatch(path))]
@@ -328,9 +328,9 @@ class UiRouter:
 
 
 async def _to_login(page: PageRequest) -> PageAnswer:
-    """To the login, and from there to this page; a part of a page that is open makes it load anew.
+    """Redirects to the login, and from there to this page; for a part of an open page, makes the page reload.
 
-    With a link of another site no browser sends the session's cookie: the page then asks for itself once more.
+    On a link from another site no browser sends the session's cookie: the page then requests itself one more time.
     """
     if page.is_partial:
         return PageAnswer(b"", 401, {"hx-refresh": "true", "content-length": "0"})

@@ -1,6 +1,6 @@
-"""`/ui/try`: a small chat, with its bill beside it. What is asked here goes the way of any other request, by whichever
-API is chosen; it is billed to whoever is logged in, or to the key that is entered where the gateway has none of its own
-(guarantee §13.10)."""
+"""`/ui/try`: a small chat, with its bill beside it. A request made here takes the path of any other request, by the
+chosen API; it is billed to the login, or to the key that is entered where the gateway has none of its own (guarantee
+§13.10)."""
 
 import asyncio
 import base64
@@ -47,7 +47,7 @@ CHOICES = {
     "recall": ("auto", "true", "false"),
     "cite": ("true", "false"),
 }
-"""Fields of `context` with a few values; what is not chosen is not sent, and the configured default holds."""
+"""Fields of `context` with a few values; one that is not chosen is not sent: the configured default applies."""
 TRUTH = {"true": True, "false": False}
 TRY_IT_INTERNAL_MODELS = ("context_planner", "summarizer")
 APIS = {"chat": "Chat completions", "responses": "Responses", "messages": "Messages (Anthropic)"}
@@ -64,23 +64,23 @@ TRY_IT_KEPT_FIELDS = (
     *CHOICES,
     *TRY_IT_INTERNAL_MODELS,
 )
-"""What stays in the form for the next message; a key does not, and neither do files."""
+"""Fields that stay in the form for the next message; a key and files do not."""
 MAX_FIELD_CHARS = 1000
-"""Of every field that is none of `TRY_IT_LONG_FIELDS`."""
+"""Characters of every field that is none of `TRY_IT_LONG_FIELDS`."""
 MAX_LONG_CHARS = 1_000_000
 DIGITS = 10
 ANSWER_TOKENS = 4096
-"""Of an answer of Anthropic's API, which wants to be told, where nobody says."""
+"""Default of `max_tokens`, which Anthropic's API requires."""
 LIMITS = {"chat": "max_completion_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
 DATA = b"data: "
 UNKNOWN_KIND = "application/octet-stream"
 CONVERTED = ("application/pdf", "text/html", "message/rfc822", "application/x-ipynb+json")
-"""Documents that the gateway makes text of, though they may look like text."""
+"""Documents that the gateway converts to text, though they may look like text."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnteredForm:
-    """The fields of the form, and the files that were chosen. `key` is the person's own, for this one request."""
+    """The fields of the form, and the chosen files. `key` is the person's own, for this one request."""
 
     fields: Mapping[str, str]
     files: tuple[FormPart, ...] = ()
@@ -91,7 +91,7 @@ class EnteredForm:
 
     @property
     def api(self) -> str:
-        """The API that is asked: `chat`, `responses` or `messages`. Raises InvalidRequest: it is none of these."""
+        """The chosen API: `chat`, `responses` or `messages`. Raises InvalidRequest: it is none of these."""
         api = self.fields.get("api") or "chat"
         if api not in APIS:
             raise errors.invalid("api", f"must be one of {', '.join(APIS)}")
@@ -104,12 +104,12 @@ class EnteredForm:
 
     @property
     def kept(self) -> dict[str, str]:
-        """What the form shows again."""
+        """The fields that the form shows again."""
         return {name: self.fields[name] for name in TRY_IT_KEPT_FIELDS if self.fields.get(name)}
 
 
 def entered(page: PageRequest) -> EnteredForm:
-    """Raises InvalidRequest: a field is too long."""
+    """Reads the form that was posted. Raises InvalidRequest: a field is too long."""
     fields = dict(page.form)
     for name, text in fields.items():
         most = MAX_LONG_CHARS if name in TRY_IT_LONG_FIELDS[1:] else MAX_FIELD_CHARS
@@ -120,7 +120,7 @@ def entered(page: PageRequest) -> EnteredForm:
 
 
 def as_request(form: EnteredForm, *, stream: bool) -> bytes:
-    """The body for the API that is chosen. Fields of the form count before those of its parameters.
+    """Builds the body for the chosen API. Fields of the form outrank those of its parameters.
     Raises InvalidRequest: there is no message or model, a number is none, or parameters or tools are no such JSON."""
     api, fields = form.api, form.fields
     message = form.message.replace("\r\n", "\n")
@@ -150,7 +150,7 @@ def as_request(form: EnteredForm, *, stream: bool) -> bytes:
 
 
 def _said(api: str, fields: Mapping[str, str], content: Any) -> Json:
-    """The system message and the question, in the API's words."""
+    """Returns the system message and the question, in the API's form."""
     system = fields.get("system", "").replace("\r\n", "\n")
     question = {"role": "user", "content": content}
     if api == "responses":
@@ -203,7 +203,7 @@ def _context(fields: Mapping[str, str]) -> Json:
 
 
 def _content(api: str, message: str, files: Sequence[FormPart]) -> tuple[list[Json], Any]:
-    """Plain texts as attachments, which belong to the conversation from then on; all else as parts of the message."""
+    """Returns plain texts as attachments, which stay in the conversation; all else as parts of the message."""
     texts: list[Json] = []
     others: list[Json] = []
     for file in files:
@@ -247,7 +247,7 @@ class AnswersRequests(Protocol):
     async def __call__(
         self, scope: Scope, receive: Receive, send: Send, *, caller: RequestCaller | None = None
     ) -> None:
-        """Answers a request; `caller`: who asks, where that is known already."""
+        """Answers a request; `caller`: who sends it, where that is known already."""
         ...
 
 
@@ -261,7 +261,7 @@ class BillRow:
 
 
 class ReadAnswer:
-    """An answer in the words of an API, as far as it has come. `failed`: an error came in its stream."""
+    """An answer in the form of an API, as far as it has arrived. `failed`: an error arrived in its stream."""
 
     def __init__(self, api: str) -> None:
         self._chunks: message_events.MessageChunks | response_completion.ResponseChunks | None = None
@@ -275,7 +275,7 @@ class ReadAnswer:
         self.failed = False
 
     def whole(self, body: Json) -> None:
-        """Adds an answer that came whole. A dry run is the same object in every API, and in no API's words."""
+        """Adds an answer that arrived whole. A dry run is the same object in every API, and in no API's form."""
         if "output" in body:
             body = {**response_completion.completion_of(body), **_given(body)}
         elif body.get("type") == "message":
@@ -298,7 +298,7 @@ class ReadAnswer:
 
 
 def _given(told: Json) -> Json:
-    """What the gateway says beside the words of an API."""
+    """Returns the gateway's own fields of an API's object."""
     return {name: told[name] for name in ("response_metadata", "conversation") if name in told}
 
 
@@ -315,7 +315,7 @@ class TrialRequest:
         self._running: asyncio.Task[None] | None = None
 
     async def whole(self, body: bytes) -> ReadAnswer:
-        """The answer. Raises GatewayError: there is none."""
+        """Returns the answer. Raises GatewayError: there is none."""
         pieces: list[bytes] = []
 
         async def sent(message: Message) -> None:
@@ -336,9 +336,9 @@ class TrialRequest:
             raise
 
     async def events(self) -> AsyncIterator[bytes]:
-        """The events of the answer: a `delta` of text each, at last the `bill`, the `calls` of tools and the
-        `conversation`; or an `error`.
-        Raises ClientDisconnected: the browser has left; the upstream's call is cancelled, and what came is kept."""
+        """Yields the events of the answer: a `delta` of text each, at last the `bill`, the `calls` of tools and the
+        `conversation`; or an `error`. Raises ClientDisconnected: the browser has left; the upstream's call is
+        cancelled, and what arrived is stored."""
         read = self._read
         try:
             while (message := await self._sent.get()) is not None:
@@ -358,7 +358,7 @@ class TrialRequest:
             self._sent.put_nowait(None)
 
     async def _run(self, body: bytes, send: Any) -> None:
-        """The request's own scope: none of the browser's headers, and not its connection, whose writes are not ours."""
+        """Runs the request in a scope without the browser's headers and connection, to which it must not write."""
         scope = {name: value for name, value in self._page.scope.items() if name != CLIENT}
         scope |= {"method": "POST", "path": self._path, "headers": []}
         has_come = False
@@ -380,7 +380,7 @@ class TrialRequest:
 
 
 def _events(piece: bytes, read: ReadAnswer) -> bytes:
-    """The events of a piece of an API's stream, which holds whole ones, in the page's words."""
+    """Converts a piece of an API's stream, which holds whole events, to the page's events."""
     found = b""
     for each in piece.split(b"\n\n"):
         line = next((line for line in each.split(b"\n") if line.startswith(DATA)), None)
@@ -396,7 +396,7 @@ def _events(piece: bytes, read: ReadAnswer) -> bytes:
 
 
 def _error(told: Json) -> Json | None:
-    """The error that an event is, in any of the APIs' shapes."""
+    """Returns the error that an event is, in any of the APIs' shapes."""
     kind = told.get("type")
     if kind == "response.failed":
         return dict((told.get("response") or {}).get("error") or {"message": "The answer failed."})
@@ -414,7 +414,7 @@ def _ended(read: ReadAnswer) -> bytes:
 
 
 def bill_rows(bill: Mapping[str, Any]) -> Sequence[BillRow]:
-    """A bill (guarantee §6) as lines for a person."""
+    """Renders a bill (guarantee §6) as lines for a person."""
     context = bill.get("context_utilization") or {}
     rows = [_linked("Request", "requests", bill.get("request_id"))]
     rows.append(BillRow("Why", "what was sent, and why", rows[0].href))
@@ -481,18 +481,18 @@ ASKED_FOR = ("conversation", "model", "api")
 
 
 class TryIt:
-    """The page, and what is asked on it: streamed to its script, as a whole page to a browser without JavaScript."""
+    """The page, and its answers: streamed to its script, as a whole page to a browser without JavaScript."""
 
     def __init__(self, parts: PageParts) -> None:
         self._parts = parts
 
     async def show(self, page: PageRequest) -> PageAnswer:
-        """`GET /ui/try`"""
+        """Shows the page (`GET /ui/try`)."""
         kept = {name: page.query[name] for name in ASKED_FOR if page.query.get(name)}
         return await self._render(page, kept)
 
     async def ask(self, page: PageRequest) -> PageAnswer:
-        """`POST /ui/try`"""
+        """Sends the request of the form and shows its answer (`POST /ui/try`)."""
         is_stream = STREAM in (header(page.scope, b"accept") or "")
         form = EnteredForm({})
         try:
@@ -517,7 +517,7 @@ class TryIt:
         )
 
     async def _caller(self, page: PageRequest, key: str) -> RequestCaller:
-        """Raises Forbidden: whoever is logged in may look, and spend nothing."""
+        """Returns the caller who pays. Raises Forbidden: this login may only read, and spend nothing."""
         viewer = page.viewer
         if viewer is not None and viewer.own_tenant is not None:
             if setting_sections.USER not in viewer.roles:

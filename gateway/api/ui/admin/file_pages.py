@@ -28,13 +28,13 @@ LASTS = {
     "604800": "after a week",
     "2592000": "in 30 days",
 }
-"""Seconds after which a file expires, and what the form says."""
+"""Seconds after which a file expires, and their texts in the form."""
 JSON = {"content-type": "application/json"}
 FILE_NOTICES = {"deleted": "The file is deleted.", "uploaded": "The file is uploaded."}
 
 
 class FilePages:
-    """The pages. Where there are no keys, they change the files of clients without a key alone."""
+    """The pages. Where there are no keys, they change only the files of clients without a key."""
 
     def __init__(self, parts: PageParts) -> None:
         self._parts = parts
@@ -50,7 +50,7 @@ class FilePages:
         )
 
     async def list(self, page: PageRequest, problem: errors.GatewayError | None = None) -> PageAnswer:
-        """`GET /ui/admin/files`"""
+        """Shows the files (`GET /ui/admin/files`)."""
         tenant, after = page.query.get("tenant") or None, page.query.get("after") or None
         for name, value in (("tenant", tenant), ("after", after)):
             refuse_nul(name, value)
@@ -79,12 +79,12 @@ class FilePages:
         )
 
     async def show(self, page: PageRequest) -> PageAnswer:
-        """`GET /ui/admin/files/{file_id}`"""
+        """Shows a file (`GET /ui/admin/files/{file_id}`)."""
         held = await self._held(page)
         return await page.render("admin_file.html", held=held, file=held.file, is_reading=held.file.status == UPLOADED)
 
     async def upload(self, page: PageRequest) -> PageAnswer:
-        """`POST /ui/admin/files`: to the script as JSON, else as a page."""
+        """Uploads a file (`POST /ui/admin/files`); answers the script with JSON, else with a page."""
         wants_json = "json" in (header(page.scope, b"accept") or "")
         try:
             added = f"{FILES}/{await self._add(page)}"
@@ -96,7 +96,7 @@ class FilePages:
         return PageAnswer(jsons.dumps({"location": added}), 200, JSON) if wants_json else redirect(added)
 
     async def delete(self, page: PageRequest) -> PageAnswer:
-        """`POST /ui/admin/files/{file_id}/delete`"""
+        """Deletes a file (`POST /ui/admin/files/{file_id}/delete`)."""
         viewer = page.someone
         if not page.form.get("confirm"):
             raise errors.invalid("confirm", "must be checked: deleting a file cannot be undone")
@@ -107,13 +107,13 @@ class FilePages:
         return redirect(f"{FILES}?done=deleted")
 
     async def _held(self, page: PageRequest) -> HeldFile:
-        """Raises FileNotFound: there is none."""
+        """Returns the file that the path names. Raises FileNotFound: there is none."""
         work = partial(stored_files.find_held, tenant=None, file_id=page.params["file_id"], now=self._parts.clock.now())
         return await self._parts.transactions.run(work)
 
     async def _add(self, page: PageRequest) -> str:
-        """Returns the id of the new file. The token is checked before anything of the file is kept: it stands in a
-        header, or in front of the file. Raises Forbidden: nothing of this viewer's is kept here."""
+        """Stores the uploaded file; returns its id. The token is checked before anything of the file is stored: it is
+        in a header, or before the file. Raises Forbidden: nothing of this viewer's is stored here."""
         if (reason := self._why_not(page)) is not None:
             raise errors.Forbidden(reason)
         caller = page.someone.caller()
@@ -139,7 +139,7 @@ class FilePages:
         return (await self._files.add(caller, pieces(), said)).id
 
     def _why_not(self, page: PageRequest) -> str | None:
-        """Why this viewer uploads nothing here; None: it may."""
+        """Returns why this viewer may upload nothing here; None: uploads are allowed."""
         viewer = page.someone
         if viewer.key is not None and setting_sections.USER not in viewer.roles:
             return "To upload files your key needs the role 'user' as well: they are kept for its tenant."

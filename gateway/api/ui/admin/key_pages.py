@@ -1,5 +1,5 @@
 """`/ui/admin/keys`: keys as the API has them, made, changed, rotated and revoked by the same functions. What is entered
-of a key becomes the body of the API's requests; what is wrong with it stands at its field."""
+in a key's form becomes the body of the API's requests; an error in it is shown at its field."""
 
 import hashlib
 import re
@@ -56,10 +56,10 @@ CHOICES = {
 """Fields of `context` with a few values."""
 KEY_CONTEXT_FIELDS = tuple(setting_sections.ContextDefaults.model_fields)
 MAX_BUDGETS, SPARE = 50, 2
-"""Budgets that are read of a form; empty rows in it for further ones."""
+"""Budgets that are read from a form; its empty rows for further ones."""
 EXPIRY = TypeAdapter(setting_sections.Expiry)
 SECONDS = "%Y-%m-%dT%H:%M:%S"
-"""As browsers have a time without a zone, here in UTC."""
+"""The format in which browsers send a time without a zone, here in UTC."""
 FIELD_LABELS = {
     "tenant": "Tenant",
     "name": "Name",
@@ -76,18 +76,18 @@ FIELD_LABELS = {
     "retention_days": "Days that conversations are kept",
     **{f"context_{name}": name for name in KEY_CONTEXT_FIELDS},
 }
-"""What fields are called, in their order on the page; roles by the first of their boxes."""
+"""Names of fields, in their order on the page; roles by the first of their boxes."""
 PLAIN_RULES = {
     f"must match {setting_sections.NAME_PATTERN}": "may have only letters, digits, dots, hyphens, underscores, : and @",
     f"must match {setting_sections.LABEL}": "must not have control characters",
     "must be a time as ISO 8601 writes it": "must be a date and a time",
 }
-"""Rules of the API that a person would not read at once."""
+"""Plain texts for rules of the API that are hard to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetUse:
-    """A budget of a key, and what of it is spent."""
+    """A budget of a key, and its spent part."""
 
     usd: Decimal
     period: str
@@ -96,12 +96,12 @@ class BudgetUse:
 
     @property
     def share(self) -> Decimal:
-        """Of the budget that is spent."""
+        """The share of the budget that is spent."""
         return self.spent / self.usd if self.usd else Decimal(1)
 
     @property
     def kind(self) -> str:
-        """How the page shows it."""
+        """The class in which the page shows it."""
         return "bad" if self.share >= 1 else "warn" if self.share >= NEAR else "good"
 
 
@@ -128,7 +128,7 @@ class KeyPages:
         )
 
     async def list(self, page: PageRequest) -> PageAnswer:
-        """`GET /ui/admin/keys`"""
+        """Shows the keys (`GET /ui/admin/keys`)."""
         query = {name: page.query[name] for name in (*KEY_FILTERS, "after") if page.query.get(name)}
         if page.query.get("revoked"):
             query["include_revoked"] = "true"
@@ -145,12 +145,12 @@ class KeyPages:
         )
 
     async def new(self, page: PageRequest) -> PageAnswer:
-        """`GET /ui/admin/keys/new`"""
+        """Shows the form of a new key (`GET /ui/admin/keys/new`)."""
         tenant, role = _maker(page).caller().tenant, f"role_{setting_sections.USER}"
         return await self._form(page, None, {"id": ids.new_id("key_"), "tenant": tenant, role: "on"})
 
     async def create(self, page: PageRequest) -> PageAnswer:
-        """`POST /ui/admin/keys/new`"""
+        """Creates a key (`POST /ui/admin/keys/new`)."""
         _maker(page)
         if faults := self._faults(page, None):
             return await self._form(page, None, page.form, faults=faults)
@@ -165,12 +165,12 @@ class KeyPages:
         return await page.render("admin_secret.html", key=_view(made), secret=made["key"], old_ends=None)
 
     async def show(self, page: PageRequest) -> PageAnswer:
-        """`GET /ui/admin/keys/{key_id}`"""
+        """Shows a key in its form (`GET /ui/admin/keys/{key_id}`)."""
         found = await self._keys.read(self._asked(page))
         return await self._form(page, found, form_of(found), done=KEY_NOTICES.get(page.query.get("done", "")))
 
     async def update(self, page: PageRequest) -> PageAnswer:
-        """`POST /ui/admin/keys/{key_id}`"""
+        """Changes a key (`POST /ui/admin/keys/{key_id}`)."""
         _maker(page)
         found = await self._keys.read(self._asked(page))
         try:
@@ -187,7 +187,7 @@ class KeyPages:
         return _to(page, "changed")
 
     async def rotate(self, page: PageRequest) -> PageAnswer:
-        """`POST /ui/admin/keys/{key_id}/rotate`"""
+        """Replaces the secret of a key (`POST /ui/admin/keys/{key_id}/rotate`)."""
         _maker(page)
         grace = page.form.get("grace_seconds", "0")
         if grace not in GRACES:
@@ -200,7 +200,7 @@ class KeyPages:
         return await page.render("admin_secret.html", key=_view(made), secret=made["key"], old_ends=GRACES[grace])
 
     async def confirm(self, page: PageRequest) -> PageAnswer:
-        """`GET /ui/admin/keys/{key_id}/revoke`: which key it is, and the button that revokes it."""
+        """Shows which key is to be revoked, and the button for it (`GET /ui/admin/keys/{key_id}/revoke`)."""
         _maker(page)
         found = await self._keys.read(self._asked(page))
         if not _is_open(found):
@@ -208,7 +208,7 @@ class KeyPages:
         return await page.render("admin_revoke.html", key=_view(found))
 
     async def revoke(self, page: PageRequest) -> PageAnswer:
-        """`POST /ui/admin/keys/{key_id}/revoke`"""
+        """Revokes a key (`POST /ui/admin/keys/{key_id}/revoke`)."""
         _maker(page)
         if not page.form.get("confirm"):
             raise errors.invalid("confirm", "must be set: revoking a key cannot be undone")
@@ -258,7 +258,7 @@ class KeyPages:
         query: Mapping[str, str] | None = None,
         seen: str | None = None,
     ) -> KeyRequest:
-        """The page's request, as the API has those of administrators."""
+        """Converts the page's request to an administrator's request of the API."""
         record = audit_events.recorder(page.someone.actor, self._clock)
         try:
             at = datetime.fromisoformat(seen) if seen else None
@@ -268,7 +268,7 @@ class KeyPages:
 
 
 def _is_open(key: Mapping[str, Any]) -> bool:
-    """Whether a key can be changed at all."""
+    """Returns whether a key can be changed at all."""
     return key["source"] == "runtime" and not key["revoked_at"]
 
 
@@ -277,7 +277,7 @@ def _may_change(page: PageRequest) -> bool:
 
 
 def _maker(page: PageRequest) -> PageViewer:
-    """Raises Forbidden: there are no keys to log in with, so nobody is known to be an administrator."""
+    """Returns the viewer. Raises Forbidden: without keys to log in with, nobody is known to be an administrator."""
     if page.viewer is None or page.viewer.key is None:
         raise errors.Forbidden(
             "Keys are made and changed by who has logged in with a key of role 'admin' (auth.mode: keys)."
@@ -294,7 +294,7 @@ def _to(page: PageRequest, done: str) -> PageAnswer:
 
 
 def _view(told: Mapping[str, Any]) -> Json:
-    """What the API says of a key, as templates take it: times as such, and each budget with what is spent of it."""
+    """Converts the API's object of a key for templates: times as such, and each budget with its spent part."""
     spent = {period: Decimal(str(usd)) for period, usd in told["spent_usd"].items()}
     times = {name: datetime.fromisoformat(told[name]) for name in told if name.endswith("_at") and told[name]}
     budgets = [
@@ -305,7 +305,7 @@ def _view(told: Mapping[str, Any]) -> Json:
 
 
 def form_of(key: Mapping[str, Any]) -> dict[str, str]:
-    """The fields of a form that says of a key what the API says of it."""
+    """Returns the fields of a form from the API's object of a key."""
     found = {name: str(key[name]) for name in KEY_TEXT_FIELDS if key[name] is not None}
     if key["expires_at"] is not None:
         found["expires_at"] = datetime.fromisoformat(key["expires_at"]).strftime(SECONDS)
@@ -320,7 +320,7 @@ def form_of(key: Mapping[str, Any]) -> dict[str, str]:
 
 
 def body_of(form: Mapping[str, str]) -> Json:
-    """All that a form says of a key; what is empty is null, or an empty list or object."""
+    """Returns the API's body for a form; an empty field is null, or an empty list or object."""
     body: Json = {name: _text(form, name) for name in KEY_TEXT_FIELDS}
     body["roles"] = [role for role in ROLES if form.get(f"role_{role}")]
     body["models"] = [line for each in form.get("models", "").splitlines() if (line := each.strip())]
@@ -335,13 +335,13 @@ def body_of(form: Mapping[str, str]) -> Json:
 
 
 def seal_of(body: Json) -> str:
-    """What a form holds of the key that it was made of: a digest of each field."""
+    """Returns the seal of a key's body, which its form holds: a digest of each field."""
     return " ".join(f"{name}:{_digest(value)}" for name, value in body.items())
 
 
 def changes_of(form: Mapping[str, str], key: Mapping[str, Any]) -> Json:
-    """What a form says otherwise than the key that it was made of, which its `seal` tells: what nobody touched stays as
-    it is, whatever else has changed it meanwhile.
+    """Returns the fields that a form changes in the key that it was made of, known by its `seal`: an untouched field
+    stays as it is, even if somebody has changed it meanwhile.
     Raises KeyChanged: somebody else has changed one of these fields, too."""
     now = body_of(form_of(key))
     pairs = (each.partition(":") for each in form.get("seal", seal_of(now)).split())
@@ -358,7 +358,7 @@ def _digest(value: Any) -> str:
 
 
 def budget_rows(form: Mapping[str, str]) -> range:
-    """The rows for budgets that a form shows: as far as the last that is filled, and some spare ones."""
+    """Returns the rows for budgets that a form shows: up to the last that is filled, and some spare ones."""
     return range(max((row + 1 for row in range(MAX_BUDGETS) if _text(form, f"budget_usd_{row}")), default=0) + SPARE)
 
 
@@ -373,10 +373,10 @@ def _entered(value: Any) -> str:
 def faults_of(
     form: Mapping[str, str], now: datetime, serves: Callable[[str], bool], key: Mapping[str, Any] | None
 ) -> dict[str, str]:
-    """The first fault of each field, in the order of the page. `serves`: whether any model that is served matches
-    a pattern; `key`: the key that the form changes, whose own values may stay as they are; None: it is a new one.
-    Beyond the API's rules a key must not be over before it begins, and must name no model that nobody serves: who
-    enters that on a page has made a slip."""
+    """Returns the first fault of each field, in the order of the page. `serves`: whether any served model matches a
+    pattern;
+    `key`: the key that the form changes, whose own values may stay as they are; None: it is a new one. Beyond the API's
+    rules, a key must not end before it begins, nor name a model that is not served: on a page, that is a slip."""
     body, before = body_of(form), body_of(form_of(key)) if key is not None else {}
     given = {name: value for name, value in body.items() if value is not None}
     found: dict[str, str] = {}
@@ -395,7 +395,7 @@ def faults_of(
 
 
 def _field(place: tuple[int | str, ...], form: Mapping[str, str]) -> str:
-    """The field of the form that holds what stands at that place of the body."""
+    """Returns the field of the form for that place of the body."""
     name = str(place[0])
     if name == "budgets":
         filled = [row for row in budget_rows(form) if _text(form, f"budget_usd_{row}")]
@@ -406,7 +406,7 @@ def _field(place: tuple[int | str, ...], form: Mapping[str, str]) -> str:
 
 
 def _member(field: str) -> str:
-    """The field of the body that a field of the form is part of."""
+    """Returns the field of the body that a field of the form is part of."""
     if field in RATES:
         return "limits"
     kind = field.partition("_")[0]

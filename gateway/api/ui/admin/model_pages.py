@@ -1,4 +1,4 @@
-"""`/ui/admin/models` and `/ui/admin/configuration`: what is served, at which prices, and what the gateway was told."""
+"""`/ui/admin/models` and `/ui/admin/configuration`: the served models, their prices, and the gateway's settings."""
 
 import re
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ SERVICE = re.compile(r"(.+)_(priority|flex|batches|balanced|ultrafast)")
 
 @dataclass(frozen=True, slots=True)
 class PriceShown:
-    """A price in USD for a million tokens, or for one of what it is named by; `tier`: when it holds."""
+    """A price in USD for a million tokens, or for one of the units in its name; `tier`: when it applies."""
 
     kind: str
     usd: Decimal
@@ -42,7 +42,7 @@ class PriceShown:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentShown:
-    """An entry of `model_list`, with what is known of its model and how it has been."""
+    """An entry of `model_list`, with what is known of its model and its recent state."""
 
     id: str
     entry: ModelEntry
@@ -71,7 +71,7 @@ class ModelPages:
         )
 
     async def models(self, page: PageRequest) -> PageAnswer:
-        """`GET /ui/admin/models`"""
+        """Shows the models (`GET /ui/admin/models`)."""
         parts = self._parts
         watched = {watch.deployment.id: (watch, rests) for watch, rests in parts.router.health.watched()}
         places = parts.settings.origins
@@ -104,7 +104,7 @@ class ModelPages:
         )
 
     async def configuration(self, page: PageRequest) -> PageAnswer:
-        """`GET /ui/admin/configuration`"""
+        """Shows the settings (`GET /ui/admin/configuration`)."""
         parts, settings = self._parts, self._parts.settings
         vault = open_vault(settings.storage)
         return await page.render(
@@ -139,7 +139,7 @@ def _window_from(known: ModelFacts, facts: ModelFacts) -> str:
 
 
 def prices_of(prices: Mapping[str, Decimal]) -> tuple[PriceShown, ...]:
-    """Prices by LiteLLM's names as a person reads them: the usual ones first, each with its tiers."""
+    """Converts prices from LiteLLM's names to those that a person reads: the usual ones first, each with its tiers."""
     found = []
     for name, usd in prices.items():
         base, tier = name, []
