@@ -132,7 +132,7 @@ def _story(children: Children, folder: Path) -> tuple[list[Answer], str]:
     row("checked", checked(cut, BATTERIES), YELLOW)
     print(flush=True)
 
-    heading("1. The document by way of the gateway")
+    heading("1. The document through the gateway")
     paragraph(f"""The same document as an attachment. The client is the official openai package as it is; only
         base_url has changed. The budget is capped at {MAX_INPUT_TOKENS:,} tokens: a model this small answers
         best from little. The prices on the bill are invented.""")
