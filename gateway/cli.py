@@ -15,17 +15,17 @@ from gateway.core.clock import SystemClock
 from gateway.operations import CommandCall, parser, shell_completion, write_configuration
 
 COLLECT_AFTER = 1_000_000
-"""New objects after which the collector looks for cycles: modules bring a fifth of that, and hardly any cycle."""
+"""New objects after which the collector looks for cycles: imports create a fifth of that, and hardly any cycle."""
 SERVE, REPLAY = "serve", "replay"
 """`gateway serve` and `gateway savings --replay`."""
 WHOLE_GATEWAYS = {SERVE: "gateway.app:serve_command", REPLAY: "gateway.app:replay_command"}
-"""What runs commands that make a whole gateway, which stands above `operations`."""
+"""The functions of commands that build a whole gateway, a layer above `operations`."""
 UNSTORED = (SERVE, REPLAY, "check:check_command", "config_command:config")
-"""Commands that say themselves which storage they take, or take none."""
+"""Commands that report their storage themselves, or use none."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status: 0 done, 1 failed, 2 the configuration cannot be used."""
+    """Runs the command; returns its exit status: 0 success, 1 failure, 2 unusable configuration."""
     gc.set_threshold(COLLECT_AFTER)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # else it reads the metadata of every installed package
     atexit.register(gc.freeze)  # the interpreter looks for cycles at its end, when all goes anyway
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _configured(options: argparse.Namespace) -> int:
-    """Runs a command that takes the configuration."""
+    """Loads the configuration and runs a command that needs it."""
     from gateway.core.config.loading import ConfigurationError, load_settings, process_environment
 
     environ = process_environment()
@@ -69,14 +69,14 @@ def _configured(options: argparse.Namespace) -> int:
 
 
 def _command(run: str) -> Callable[[CommandCall], int]:
-    """Loads what runs a command: no command waits for what others need. `run`: as its parser has it."""
+    """Imports the function of one command: no command loads what only others need. `run`: as the parser sets it."""
     module, _, function = WHOLE_GATEWAYS.get(run, f"gateway.operations.{run}").partition(":")
     command: Callable[[CommandCall], int] = getattr(import_module(module), function)
     return command
 
 
 def _piped(run: Callable[[], int]) -> int:
-    """Runs a command that writes much; whoever reads, `head` say, may have seen enough before its end."""
+    """Runs a command with long output, and returns 1 if the reader, such as `head`, closes the pipe early."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows question marks

@@ -1,4 +1,4 @@
-"""Who runs a command, and what a command tells the trail (guarantee §12.12)."""
+"""Who runs a command, and how a command records its actions in the audit log (guarantee §12.12)."""
 
 import getpass
 import os
@@ -11,7 +11,7 @@ from gateway.storage.database import DatabaseTransactions
 
 
 def command_actor() -> audit_log.AuditActor:
-    """By the name of the system's user; a command has no key."""
+    """Returns the actor of a command: the name of the system user, without a key."""
     try:
         return audit_log.AuditActor(None, getpass.getuser())
     except (KeyError, OSError):
@@ -25,6 +25,6 @@ async def tell_trail(
     tenant: str | None = None,
     **details: Any,
 ) -> None:
-    """Records what a command does, in a transaction of its own. Raises StorageUnavailable: it could not be recorded."""
+    """Records a command's action in the audit log, in its own transaction. Raises StorageUnavailable: that failed."""
     event = audit_log.NewEvent(command_actor(), action, object_id, tenant, details)
     await audit_events.AuditLog(transactions, SystemClock(), is_strict=True).saw(event)

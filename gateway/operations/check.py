@@ -1,4 +1,4 @@
-"""`gateway check` and `gateway migrate`: says of each thing that the configuration names whether it can be reached.
+"""`gateway check` and `gateway migrate`: reports whether each service that the configuration names can be reached.
 
 Each upstream is probed once with each key; planner and summarizer are reported with what they cost.
 """
@@ -48,7 +48,7 @@ from gateway.upstream.routing import ConfiguredRouter, ModelCatalogue, catalogue
 
 CALLER = RequestCaller("check")
 Address = tuple[str, str | None]
-"""Where an upstream is, and the key that it is asked with."""
+"""The base URL of an upstream, and the key that is sent to it."""
 SET = "set model_info.max_input_tokens"
 SET_PRICES = "set its prices in model_info"
 WAYS = {"responses": "by Responses", "anthropic": "by Anthropic's Messages", "litellm": "through litellm"}
@@ -71,7 +71,7 @@ class CheckResult:
 
 
 class UpstreamProbes:
-    """Probes upstreams, each address with each key once. `told`: those of which the report has a line."""
+    """Probes upstreams, each address with each key once. `told`: the addresses that the report already lists."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
@@ -79,7 +79,7 @@ class UpstreamProbes:
         self.told: set[Address] = set()
 
     async def reached(self, deployment: ModelDeployment) -> resources.ProbeResult:
-        """The result of the probe."""
+        """Probes the upstream of a deployment, or returns the result of its earlier probe."""
         key = _address(deployment)
         if key not in self._known:
             self._known[key] = await resources.reach(self._client, deployment)
@@ -110,8 +110,8 @@ class _InternalModel:
 async def _planning(
     settings: Settings, router: ConfiguredRouter, reaching: UpstreamProbes
 ) -> AsyncIterator[CheckResult]:
-    """Whether planner and summarizer are served, and at what price (guarantee §5). A default model that is not served
-    is a warning, one that the configuration names a failure. Defaults are not checked where nobody would ask them."""
+    """Checks whether planner and summarizer are served and priced (guarantee §5). An unserved default model is a
+    warning; an unserved model that the configuration names is a failure. Unused defaults are not checked."""
     context = settings.context
     for internal in _internals(context):
         summarizes = context.memory != memory.EXTRACTS and "summarizer" in internal.roles
@@ -174,7 +174,7 @@ async def _served(
 def _places(
     settings: Settings, router: ConfiguredRouter, internal: _InternalModel
 ) -> tuple[str, list[ModelDeployment]]:
-    """Where the model is served, in words, and its deployments there.
+    """Returns where the model is served, in words, and its deployments there.
     Raises Unauthorized: the client's key will be used; GatewayError: its entry cannot be served."""
     if router.lists(internal.name):
         return "in model_list", router.all_of(internal.name, CALLER)
@@ -190,7 +190,7 @@ def _places(
 
 
 def _primaries(settings: Settings, router: ConfiguredRouter) -> Iterator[tuple[str, ModelDeployment]]:
-    """The models that answer, as far as the configuration names them; the default upstream where it names none."""
+    """Yields the primary models that the configuration names, each with its deployments; else the default upstream."""
     names = dict.fromkeys(entry.model_name for entry in settings.model_list if catalogue.unsupported(entry) is None)
     for name in names or [""]:
         try:
@@ -212,7 +212,7 @@ def _prices(context: ContextSettings, router: ConfiguredRouter, internal: _Inter
 
 
 async def check_issuers(settings: Settings) -> AsyncIterator[CheckResult]:
-    """Whether those can be asked whose tokens count."""
+    """Checks whether the configured token issuers publish signature keys."""
     client = new_client(ConnectionPool(2))
     jwt, oidc = settings.auth.jwt, settings.auth.oidc
     files = {} if jwt is None else {"jwks_url": jwt.jwks_url, "jwks_file": jwt.jwks_file}
@@ -273,7 +273,7 @@ async def check_upstreams(settings: Settings) -> AsyncIterator[CheckResult]:
 
 
 async def _facts(settings: Settings, router: ConfiguredRouter, reaching: UpstreamProbes) -> AsyncIterator[CheckResult]:
-    """Models whose window or price is not configured and not in the price map: what their upstreams tell."""
+    """Asks upstreams about models whose window or price is neither configured nor in the price map."""
     for name in router.names:
         try:
             deployments = router.all_of(name, CALLER)
@@ -295,7 +295,7 @@ async def _facts(settings: Settings, router: ConfiguredRouter, reaching: Upstrea
 
 
 def _clause(sentence: str | None) -> str:
-    """A sentence as a part of another."""
+    """Returns a sentence without its full stop, to be part of another."""
     return (sentence or "").rstrip(". ")
 
 
@@ -310,14 +310,14 @@ def _guards(settings: Settings) -> CheckResult:
 
 
 def check_command(call: CommandCall) -> int:
-    """Writes what `check` finds; returns 1 if something failed that is not optional."""
+    """Writes the results of `check`; returns 1 if a check failed that is not optional."""
     if call.options.output:
         raise ValueError("--output is for --from-litellm")
     return _report(call, check(call.settings))
 
 
 def migrate_command(call: CommandCall) -> int:
-    """Upgrades the schema; returns 1 if that failed."""
+    """Upgrades the schema and reports the result; returns 1 if the upgrade failed."""
     return _report(call, migrate_now(call.settings, finishing=call.options.finish))
 
 
@@ -329,13 +329,13 @@ def _report(call: CommandCall, results: Sequence[CheckResult]) -> int:
 
 
 def check(settings: Settings) -> list[CheckResult]:
-    """All checks: settings, storage, cache, and each distinct upstream address."""
+    """Runs all checks: settings, storage, cache, and each distinct upstream address."""
     return asyncio.run(_collect(_check, settings))
 
 
 def migrate_now(settings: Settings, *, finishing: bool = False) -> list[CheckResult]:
     """Upgrades the schema; safe from any number of processes at once.
-    `finishing`: also what has to wait until no older version runs any more."""
+    `finishing`: also runs the steps that have to wait until no older version runs."""
     with CommandProgress(sys.stderr, "migrating", "results moved" if finishing else "") as told:
         return asyncio.run(_collect(partial(_finish, told=told) if finishing else _migrate, settings))
 
@@ -379,7 +379,7 @@ async def _finish(settings: Settings, told: CommandProgress) -> AsyncIterator[Ch
 
 
 async def _documents() -> CheckResult:
-    """How far the kernel confines the processes that read documents."""
+    """Checks how far the kernel sandboxes the processes that read documents."""
     try:
         confined = await process.confinement()
     except (UnreadableDocument, OSError) as error:
@@ -391,7 +391,7 @@ async def _documents() -> CheckResult:
 
 
 def _scans(settings: Settings) -> CheckResult:
-    """Whether pages that are pictures can be read."""
+    """Checks whether scanned pages can be read."""
     if settings.documents.ocr == "off":
         return CheckResult("scanned pages", True, "not recognized: documents.ocr is off")
     if shutil.which("tesseract") is None:
@@ -400,7 +400,7 @@ def _scans(settings: Settings) -> CheckResult:
 
 
 def _files(settings: Settings) -> CheckResult:
-    """Whose files are kept where: a client's own token takes them to the default upstream, whoever serves its model."""
+    """Reports where files are stored: with a client's own token at the default upstream, whoever serves its model."""
     bucket, mode = f"bucket {settings.files.s3.bucket}", settings.files.serve
     where = {"disk": str(folder_of(settings)), "database": "the database"}.get(store_of(settings), bucket)
     if mode == "on":
@@ -494,7 +494,7 @@ async def _check_storage(settings: Settings) -> AsyncIterator[CheckResult]:
 
 
 async def _content(settings: Settings, transactions: DatabaseTransactions) -> CheckResult | None:
-    """Says whether all content is under the current key; None where none is set and none is missing."""
+    """Checks whether all content is under the current key; None if no key is set and none is missing."""
     try:
         await rewrite.require_keys(transactions)
     except errors.StorageUnavailable as error:
@@ -510,7 +510,7 @@ async def _content(settings: Settings, transactions: DatabaseTransactions) -> Ch
 
 
 def _missing_file(settings: Settings) -> CheckResult | None:
-    """What is said of an SQLite file that is not there yet: to open it would make it."""
+    """Reports a missing SQLite file without opening it, which would create it; None if there is nothing to report."""
     file = sqlite.sqlite_file(settings.storage.url)
     if file is None or file.exists():
         return None

@@ -1,4 +1,4 @@
-"""The arguments of all commands (guarantee §9); completion scripts and docs/commands.md are made of them, too."""
+"""The arguments of all commands (guarantee §9); completion scripts and docs/commands.md are generated from them."""
 
 import argparse
 from typing import Any, get_args
@@ -32,7 +32,7 @@ CLEARED = (
     "file_bytes",
 )
 LIFETIMES = {"5m": 300.0, "1h": 3600.0}
-"""How long a provider keeps a prompt that nobody uses, in seconds."""
+"""How long a provider caches an unused prompt, in seconds."""
 ECONOMY_MODES = get_args(bill.EconomyMode)
 LIMIT_TEXT = "how many (default: %(default)s)"
 OUTPUT_TEXT = "output file (default: standard output)"
@@ -53,7 +53,7 @@ OF_REQUESTS = {
 
 
 def parser() -> argparse.ArgumentParser:
-    """Make the parser. What runs a command is in `run`: `MODULE:FUNCTION` below `gateway.operations`."""
+    """Builds the parser. Option `run` names a command's function: `MODULE:FUNCTION` below `gateway.operations`."""
     parser = argparse.ArgumentParser(
         prog="gateway",
         description="A context-managing, OpenAI-compatible gateway.",
@@ -121,33 +121,33 @@ def parser() -> argparse.ArgumentParser:
 
 
 class _CommandParsers:
-    """Adds commands, or those below one of them."""
+    """Adds commands, or the subcommands of one command."""
 
     def __init__(self, parsers: Any, found: list[argparse.ArgumentParser] | None = None) -> None:
         self._parsers = parsers
         self._found = found if found is not None else []
 
     def add(self, name: str, run: str, text: str, *, config: bool = True) -> argparse.ArgumentParser:
-        """One command. `config`: it takes `--config`."""
+        """Adds one command. `config`: whether it takes `--config`."""
         made: argparse.ArgumentParser = self._parsers.add_parser(name, help=text)
         made.set_defaults(run=run)
         self._found += [made] if config else []
         return made
 
     def below(self, name: str, dest: str, text: str, metavar: str = "action") -> "_CommandParsers":
-        """The commands below one, whose name will be in `dest`."""
+        """Adds a command with subcommands; option `dest` holds the name of the chosen one, unless `dest` is ""."""
         named = {"dest": dest} if dest else {}
         parsers = self._parsers.add_parser(name, help=text).add_subparsers(required=True, metavar=metavar, **named)
         return _CommandParsers(parsers, self._found)
 
     def take_config(self) -> None:
-        """Adds `--config` to all, behind what they take themselves."""
+        """Adds `--config` to all commands that take it, after their own options."""
         for each in self._found:
             each.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
 
 
 def _texts(parser: argparse.ArgumentParser, *options: tuple[str, str, str]) -> None:
-    """Options that take a text: each with its name, what stands for its value, and its help."""
+    """Adds options that take a text: each with its name, its metavar and its help."""
     for name, metavar, text in options:
         parser.add_argument(f"--{name}", metavar=metavar, help=text)
 
@@ -164,14 +164,14 @@ def _forms(parser: argparse.ArgumentParser, json: str, csv: str | None = None) -
 
 
 def _number(text: str) -> int:
-    """Raises ArgumentTypeError: it is no whole number from 0 to `MAX_ROWS`."""
+    """Parses a whole number. Raises ArgumentTypeError: it is not within 0 and `MAX_ROWS`."""
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= MAX_ROWS):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number up to {MAX_ROWS}")
     return int(text)
 
 
 def _count(text: str) -> int:
-    """Raises ArgumentTypeError: it is no whole number from 1 to `MAX_ROWS`."""
+    """Parses a whole number. Raises ArgumentTypeError: it is not within 1 and `MAX_ROWS`."""
     if not (found := _number(text)):
         raise argparse.ArgumentTypeError("say 1 or more")
     return found
@@ -203,7 +203,7 @@ def _add_keys(commands: _CommandParsers) -> None:
 
 
 def _add_fields(parser: argparse.ArgumentParser, *, is_new: bool) -> None:
-    """What a key may have."""
+    """Adds the options for the fields of a key."""
 
     def add(name: str, metavar: str, text: str, **more: Any) -> None:
         parser.add_argument(f"--{name}", metavar=metavar, help=text, **more)
@@ -306,7 +306,7 @@ def _add_savings(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_looks(commands: _CommandParsers) -> None:
-    """The commands that show conversations and requests."""
+    """Adds the commands that show conversations and requests."""
     listing = commands.add("ls", "ls:ls", "list conversations, most recently active first")
     part = "part of the first question, or the beginning of an id"
     listing.add_argument("text", nargs="?", metavar="TEXT", help=part)
@@ -337,7 +337,7 @@ def _add_looks(commands: _CommandParsers) -> None:
 
 
 def _add_requests(parser: argparse.ArgumentParser) -> None:
-    """The filters of `inspection.request_search`, by their names there."""
+    """Adds the filters of `inspection.request_search`, under the same names."""
     parser.add_argument("text", nargs="?", metavar="TEXT", help="part of one of their user messages, in any case")
     _filters(parser, "tenant")
     _texts(

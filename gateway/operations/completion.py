@@ -1,6 +1,6 @@
 """`gateway completion`: a script by which a shell completes commands, options and choices (guarantee §13.9).
 
-It is made of the parser, so that it knows what the parser knows. Files are the shell's own business.
+It is generated from the parser, so that both always agree. The shell itself completes file names.
 """
 
 import argparse
@@ -51,11 +51,11 @@ end
 complete -c gateway -a "(__gateway_words)"
 """
 Command = tuple[str, list[str], dict[str, list[str]]]
-"""Its words after `gateway`, a blank before each; what may stand behind it; the values of options that take one."""
+"""The words of a command after `gateway`, each after a blank; the words that may follow; the values of its options."""
 
 
 def shell_completion(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The script for `bash`, `zsh` or `fish`."""
+    """Returns the completion script for `bash`, `zsh` or `fish`."""
     found = list(_commands(parser, ""))
     names = [name for name, _, _ in found if name]
     valued = [(f"{name} {option}", given) for name, _, values in found for option, given in values.items()]

@@ -1,4 +1,4 @@
-"""`gateway config`: each setting in force, and where it comes from, as the page shows it (guarantee §13.16)."""
+"""`gateway config`: each setting in force and its origin, as the web UI shows it (guarantee §13.16)."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -17,8 +17,8 @@ SETTING_CSV = ("name", "value", "origin", "description")
 
 
 def config(call: CommandCall) -> int:
-    """Writes the settings; returns 1 if there is none of that name.
-    Raises ConfigurationError: it cannot be used."""
+    """Writes the settings; returns 1 if no setting has the given name.
+    Raises ConfigurationError: the configuration cannot be used."""
     settings, options, err = call.settings, call.options, call.err
     every = list(_all(settings))
     wanted = options.name or ""
@@ -41,7 +41,7 @@ def config(call: CommandCall) -> int:
 
 
 def _all(settings: Settings) -> Iterator[settings_in_force.SettingInForce]:
-    """The settings of all sections, prompt profiles by how long they are, and the entries of `model_list`."""
+    """Yields the settings of all sections, the lengths of prompt profiles, and the entries of `model_list`."""
     for section in settings_in_force.settings_in_force(settings).values():
         yield from section
     for name, text in settings_in_force.prompt_texts(settings).items():

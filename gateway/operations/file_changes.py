@@ -1,5 +1,5 @@
-"""`gateway files put` and `rm`, beside running servers (§14.5). Upstreams and readers of documents come with them, for
-which `ls` and `show` do not wait."""
+"""`gateway files put` and `rm`, while servers run (§14.5). This module imports upstreams and document readers, so it is
+separate: `ls` and `show` start without them."""
 
 import asyncio
 import mimetypes
@@ -43,8 +43,8 @@ async def _service(call: CommandCall, transactions: DatabaseTransactions) -> Asy
 
 
 async def _put(call: CommandCall, transactions: DatabaseTransactions) -> int:
-    """As `POST /v1/files` does, for a tenant.
-    Raises RequestTooLarge, FilesQuotaExceeded: as of `FileService.add`; OSError: the file cannot be read."""
+    """Uploads a file for a tenant, as `POST /v1/files` does.
+    Raises RequestTooLarge, FilesQuotaExceeded: see `FileService.add`; OSError: the file cannot be read."""
     options = call.options
     name = options.name or Path(options.path).name
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
@@ -65,7 +65,7 @@ async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 async def _remove(call: CommandCall, transactions: DatabaseTransactions) -> int:
-    """As `DELETE /v1/files/{id}` does. Raises FileNotFound: there is none."""
+    """Deletes a file, as `DELETE /v1/files/{id}` does. Raises FileNotFound: there is no such file."""
     options = call.options
     async with _service(call, transactions) as kept:
         found = await transactions.run(

@@ -1,4 +1,4 @@
-"""`gateway files ls` and `show`: what is kept of clients' files, beside running servers (§14.5)."""
+"""`gateway files ls` and `show`: lists and shows clients' stored files while servers run (§14.5)."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -32,7 +32,7 @@ def files(call: CommandCall) -> int:
 
 
 def reported(call: CommandCall, run: Callable[..., int], work: Callable[..., Awaitable[int]]) -> int:
-    """Runs work on files; what a person can do nothing about but know is a line of text."""
+    """Runs work on files; reports a missing file, an exceeded limit or an unreadable path in one line and returns 1."""
     try:
         return run(call, partial(work, call))
     except (errors.FileNotFound, errors.RequestTooLarge, errors.FilesQuotaExceeded) as error:
@@ -72,7 +72,7 @@ async def _show(call: CommandCall, transactions: DatabaseTransactions) -> int:
 
 
 def file_json(held: HeldFile) -> Json:
-    """A file as `--json` tells it."""
+    """Returns a file as a member of the list that `--json` prints."""
     file = held.file
     return {
         "id": file.id,
@@ -88,7 +88,7 @@ def file_json(held: HeldFile) -> Json:
 
 
 def _more(held: HeldFile) -> Json:
-    """What is told of one file alone."""
+    """Returns the fields that only `show` prints."""
     file = held.file
     return {
         "status_details": file.status_details,

@@ -15,8 +15,8 @@ def template_file() -> Path:
 
 
 def write_configuration(path: Path, out: TextIO, errors: TextIO) -> int:
-    """Writes the template to a new file and says what to do next; returns the exit status. A file that is there stays
-    as it is: it may hold keys."""
+    """Writes the template to a new file and prints the next steps; returns the exit status. Never overwrites an
+    existing file: it may hold keys."""
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(template_file().read_text(encoding="utf-8"))

@@ -40,11 +40,11 @@ CONVERSATION_CSV = (
     *("prompt_tokens", "completion_tokens", "cost", "planning_cost", "unpriced", "estimated"),
 )
 DELETED_QUESTION = "(deleted)"
-"""In the place of a question of which an item was deleted."""
+"""Shown instead of a question whose item was deleted."""
 
 
 def ls(call: CommandCall) -> int:
-    """Writes the list; returns 1 if the storage cannot be read. Raises ValueError: `--since` is no time."""
+    """Lists conversations; returns 1 if the storage cannot be read. Raises ValueError: `--since` is no time."""
     options, text = call.options, call.options.text or ""
     part = report_lists.ListPart(
         report_lists.ConversationChoice(
@@ -77,7 +77,7 @@ def ls(call: CommandCall) -> int:
 
 
 def conversation_json(line: report_lists.ConversationLine) -> dict[str, Any]:
-    """A conversation; `cost` is of the calls that have a price, `unpriced` counts requests that had others."""
+    """Returns a conversation as JSON; `cost` sums priced calls, `unpriced` counts requests with an unpriced call."""
     return {
         "id": line.id,
         "object": "conversation",

@@ -1,17 +1,17 @@
-"""How far a long command is: one line on a terminal that counts, and is gone at the end; into a pipe nothing."""
+"""The progress of a long command: one counting line on a terminal, erased at the end; nothing in a pipe."""
 
 from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Self, TextIO
 
 PROGRESS_SECONDS = 0.3
-"""Until the line is shown first, and between two times that it is written."""
+"""Before the line first appears, and between two updates of it."""
 
 
 class CommandProgress:
-    """Counts while a command is at work (guarantee §13.9).
-    `what`: is done. `unit`: is counted, in the plural; "": seconds alone. `quiet`: nothing is shown, since what the
-    command writes goes to the same terminal."""
+    """Shows the progress of a running command (guarantee §13.9).
+    `what`: the activity. `unit`: the counted items, in the plural; "": only seconds are shown. `quiet`: nothing is
+    shown, because the command writes its output to the same terminal."""
 
     def __init__(
         self, err: TextIO, what: str, unit: str = "", *, quiet: bool = False, wait: float = PROGRESS_SECONDS
@@ -22,7 +22,7 @@ class CommandProgress:
         self._thread = Thread(target=self._run, daemon=True) if err.isatty() and not quiet else None
 
     def __call__(self, more: int = 1) -> None:
-        """So many more are done."""
+        """Adds to the count of finished items."""
         self._count += more
 
     def __enter__(self) -> Self:
@@ -37,7 +37,7 @@ class CommandProgress:
             self.wipe()
 
     def wipe(self) -> None:
-        """Takes the line away, so that something else can be written there."""
+        """Erases the progress line, so that other text can be written there."""
         with self._lock:
             if self._width:
                 self._err.write(f"\r{' ' * self._width}\r")

@@ -1,4 +1,4 @@
-"""`gateway requests`: every request that asked a model, by the filters and with the columns of the page (§13.18)."""
+"""`gateway requests`: every request that called a model, with the filters and columns of the web UI (§13.18)."""
 
 import asyncio
 
@@ -40,7 +40,7 @@ REQUEST_COLUMNS = (
 
 
 def requests(call: CommandCall) -> int:
-    """Writes the list; returns 1 if the storage cannot be read. Raises FilterRefused: a filter cannot be used."""
+    """Lists requests; returns 1 if the storage cannot be read. Raises FilterRefused: a filter cannot be used."""
     options, err = call.options, call.err
     given = {name: value for name in (*request_search.FILTERS, "sort") if (value := getattr(options, name)) is not None}
     query = request_search.request_query(given, options.tenant, call.clock.now(), options.limit)
@@ -68,7 +68,7 @@ def requests(call: CommandCall) -> int:
 async def _all(
     search: request_search.RequestSearch, query: report_lists.RequestQuery
 ) -> tuple[list[report_lists.FoundRequest], bool]:
-    """So many as are asked for, however many looks that takes."""
+    """Returns up to `query.limit` requests, in as many reads as that takes, and whether there are more."""
     found: list[report_lists.FoundRequest] = []
     async for part in search.everything(query):
         found += part

@@ -1,7 +1,7 @@
-"""What a command is called with, and what it shows a person: plain lines for a pipe, and on a terminal colours, and
-tables as wide as it is.
+"""A command's call and its output for people: plain lines in a pipe; colours, and tables as wide as the window, on a
+terminal.
 
-Every text goes through `one_line`: what a model or a user wrote moves no cursor, colours nothing and is no markup
+Every text goes through `one_line`: text of a model or a user cannot move the cursor, set colours or act as markup
 (guarantee §13.9).
 """
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from gateway.core.types import report_lists
 
 MAX_SHOWN_CHARS = 10_000
-"""Of one text: the rest of it is cut."""
+"""Of one text; the rest is cut."""
 MIN_FLEXIBLE = 24
-"""Characters of a column that takes what is left."""
+"""Least width, in characters, of a column that takes the remaining width."""
 COLUMN_GAP = "  "
 OUTSIDE_ASCII = re.compile(r"[^\x20-\x7e\n]")
 Piece = str | tuple[str, str]
@@ -40,8 +40,8 @@ COST_STYLE, PLANNING_STYLE, ID_STYLE, WHO_STYLE, FAINT = "bold", "magenta", "cya
 
 @record
 class TableColumn:
-    """A column of a table. On a terminal that is too narrow, those with the greatest `drop` go first; of 0 none goes.
-    `is_flexible`: it takes the width that is left, and is cut."""
+    """A column of a table. A terminal that is too narrow drops columns by greatest `drop` first, never those of 0.
+    `is_flexible`: it takes the remaining width, and its texts are cut."""
 
     title: str
     style: str = ""
@@ -54,7 +54,7 @@ class CommandScreen:
     """Writes to a terminal or a pipe."""
 
     def __init__(self, out: TextIO, environ: Mapping[str, str]) -> None:
-        """`environ`: `NO_COLOR` and `TERM=dumb` take the colours away."""
+        """`environ`: `NO_COLOR` and `TERM=dumb` in it turn colours off."""
         self._out = out
         self._console = Terminal(out, environ) if out.isatty() else None
 
@@ -63,15 +63,15 @@ class CommandScreen:
         return self._console is not None
 
     def line(self, *pieces: Piece) -> None:
-        """One line, longer than the terminal if need be."""
+        """Writes one line, even if it is longer than the terminal is wide."""
         if self._console is None:
             self._out.write("".join(_kept_ends(_text(piece)) for piece in pieces).rstrip() + "\n")
         else:
             self._console.line(pieces)
 
     def fitted(self, pieces: Sequence[tuple[Piece, int]]) -> None:
-        """One line, of which on a terminal that is too narrow the pieces with the greatest number go; of 0 none goes.
-        There is a gap between them."""
+        """Writes pieces as one line with gaps between them. A terminal that is too narrow drops the pieces with the
+        greatest number first, never those of 0."""
         shown = list(pieces)
         if self._console is not None:
             shown = _fitting(shown, [len(_kept_ends(_text(piece))) for piece, _ in shown], self._console.width)
@@ -81,7 +81,7 @@ class CommandScreen:
         self.line(*line)
 
     def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[Piece]]) -> None:
-        """A table with its titles."""
+        """Writes a table with its column titles."""
         if self._console is None:
             texts = [[one_line(_text(cell)) for cell in row] for row in rows]
             lines = _aligned([[column.title for column in columns], *texts], columns)
@@ -90,11 +90,11 @@ class CommandScreen:
         self._console.table(columns, rows)
 
     def json(self, value: Any) -> None:
-        """A line of JSON, in ASCII: a terminal that shows it obeys nothing of it."""
+        """Writes a line of JSON in ASCII, so that it cannot control a terminal."""
         self._out.write(ascii_json(value) + "\n")
 
     def csv(self, columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> None:
-        """A table of JSON objects as CSV, with titles: times in UTC, costs with all their digits, lists with `;`."""
+        """Writes JSON objects as CSV with titles: times in UTC, costs with all their digits, lists joined by `;`."""
         self._out.write(printing.csv_line(columns))
         for each in records:
             self._out.write(printing.csv_line(_csv_value(name, each[name]) for name in columns))
@@ -105,7 +105,7 @@ class CommandScreen:
 
 @dataclass(frozen=True)
 class CommandCall:
-    """One call of a command: the configuration, the arguments, and where it writes."""
+    """One call of a command: the configuration, the arguments and the output streams."""
 
     settings: "Settings"
     options: argparse.Namespace
@@ -116,7 +116,7 @@ class CommandCall:
 
     @cached_property
     def screen(self) -> CommandScreen:
-        """Where it shows a person what it has to say."""
+        """The output for people."""
         return CommandScreen(self.out, self.environ)
 
     def write_list(
@@ -130,9 +130,9 @@ class CommandCall:
         more: str = "",
         **told: Any,
     ) -> int:
-        """Writes records as `--csv` or `--json` asks, else their rows as a table; returns the exit status.
-        `empty`: is said where there are none; `more`: below a table on a terminal; `told`: further members of the JSON
-        object."""
+        """Writes records as `--csv` or `--json`, else their rows as a table; returns the exit status.
+        `empty`: text if there are no records; `more`: text below a table on a terminal; `told`: further members of the
+        JSON object."""
         if self.options.csv:
             self.screen.csv(fields, records)
         elif self.options.json:
@@ -148,7 +148,7 @@ class CommandCall:
 
 @contextmanager
 def byte_output(call: CommandCall) -> Iterator[BinaryIO]:
-    """The file that `--output` names, else standard output. Raises OSError: the file cannot be opened."""
+    """Opens the file that `--output` names, else yields standard output. Raises OSError: the file cannot be opened."""
     if call.options.output == STANDARD:
         yield call.out.buffer
     else:
@@ -157,14 +157,14 @@ def byte_output(call: CommandCall) -> Iterator[BinaryIO]:
 
 
 def request_cost(line: "report_lists.RequestLine") -> str:
-    """What a request cost, in USD: at least so much where one of its calls has no price."""
+    """Returns the cost of a request in USD, marked as a minimum if one of its calls has no price."""
     if line.cost is not None:
         return printing.usd_text(line.cost)
     return printing.cost_text(line.known_cost or Decimal(0), 1, is_known=line.known_cost is not None)
 
 
 def when_text(time: datetime, form: str = "%Y-%m-%d %H:%M") -> str:
-    """A time, in UTC."""
+    """Formats a time in UTC."""
     return time.astimezone(UTC).strftime(form)
 
 
@@ -179,15 +179,15 @@ def _csv_value(name: str, value: Any) -> Any:
 
 
 def one_line(text: str, most: int = MAX_SHOWN_CHARS) -> str:
-    """A text in one line without anything that a terminal would obey, marks that turn the direction of writing
-    included; the rest of a long one is cut."""
+    """Returns a text as one line of at most `most` characters, without anything that controls a terminal or changes
+    the direction of writing."""
     start = text[: 4 * most]
     shown = printing.printable(" ".join(start.split()))
     return shown if len(shown) <= most and len(start) == len(text) else f"{shown[: most - 1]}…"
 
 
 def ascii_json(value: Any) -> str:
-    """JSON whose characters are all printable ASCII."""
+    """Renders JSON in printable ASCII characters."""
     return OUTSIDE_ASCII.sub(_escaped, jsons.dumps_text(value))
 
 
@@ -201,7 +201,7 @@ def _text(piece: Piece) -> str:
 
 
 def _kept_ends(text: str) -> str:
-    """A piece in one line, with the blanks around it."""
+    """Returns a piece in one line, with its outer blanks."""
     if not text.strip(" "):
         return text
     before = len(text) - len(text.lstrip(" "))
@@ -210,7 +210,7 @@ def _kept_ends(text: str) -> str:
 
 
 def _fitting(some: list[Any], widths: list[int], width: int) -> list[Any]:
-    """Those of some parts, pairs of anything and a number, that go into a width with gaps between them."""
+    """Drops parts, pairs of a value and a number, by greatest number first until the rest fits the width with gaps."""
     kept = list(zip(some, widths, strict=True))
     while sum(size + len(COLUMN_GAP) for _, size in kept) - len(COLUMN_GAP) > width:
         last = max(part[1] for part, _ in kept)
@@ -221,7 +221,7 @@ def _fitting(some: list[Any], widths: list[int], width: int) -> list[Any]:
 
 
 class Terminal:
-    """Lines and tables on a terminal, by rich, which is loaded for it."""
+    """Writes lines and tables on a terminal with rich, which it imports on demand."""
 
     def __init__(self, out: TextIO, environ: Mapping[str, str]) -> None:
         from rich import cells, console, table, text
@@ -239,7 +239,7 @@ class Terminal:
         self._console.print(self._styled(pieces), soft_wrap=True)
 
     def table(self, columns: Sequence[TableColumn], rows: Sequence[Sequence[Piece]]) -> None:
-        """A table as wide as the terminal: columns that do not fit are dropped, flexible ones cut."""
+        """Writes a table as wide as the terminal: drops columns that do not fit, and cuts flexible ones."""
         width = self.width
         cells = [[self._styled([cell]) for cell in row] for row in rows]
         widths = [self._width((c.title, *(row[i].plain for row in cells))) for i, c in enumerate(columns)]
@@ -273,7 +273,7 @@ class Terminal:
 
 
 def _aligned(lines: Sequence[Sequence[str]], columns: Sequence[TableColumn]) -> Iterable[str]:
-    """The lines of a plain table: columns of figures to the right."""
+    """Yields the lines of a plain table, columns of figures aligned to the right."""
     widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:
         cells = zip(line, widths, columns, strict=True)

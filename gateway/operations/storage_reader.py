@@ -1,4 +1,4 @@
-"""How commands open the storage, beside a running server: to look at it alone, or to change it (guarantee §13.9)."""
+"""Opens the storage for commands while a server runs: read-only, or to change it (guarantee §13.9)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,18 +11,18 @@ from gateway.storage import bills, ledger
 from gateway.storage.database import DatabaseTransactions, migrate
 
 SPOILT_VALUE_ERRORS = (AttributeError, OverflowError, TypeError, ValueError)
-"""What reading ends with where SQL has left a text in the place of a number, which SQLite keeps."""
+"""Errors of reading a text that SQL has written in the place of a number, which SQLite permits."""
 Work = Callable[[DatabaseTransactions], Awaitable[int]]
 
 
 def run_reading(call: CommandCall, work: Work) -> int:
-    """Runs `work` with the storage, opened for reading; returns what it returns, 1 if the storage cannot be read.
+    """Runs `work` with the storage opened for reading; returns its exit status, or 1 if the storage cannot be read.
     Raises ValueError: `storage.url` names no database."""
     return _run(call, work, _open_reading)
 
 
 def run_changing(call: CommandCall, work: Work) -> int:
-    """The same with a storage that can be changed."""
+    """Runs `work` with a storage that it may change; otherwise like `run_reading`."""
     return _run(call, work, migrate.open_current)
 
 
@@ -30,7 +30,7 @@ async def _open_reading(settings: StorageSettings) -> DatabaseTransactions:
     transactions = ledger.open_ledger(settings)
     try:
         await migrate.require_current(transactions)
-    except BaseException:  # also a command that is broken off while it connects
+    except BaseException:  # also a command that is interrupted while it connects
         await transactions.close()
         raise
     return transactions
@@ -58,13 +58,13 @@ def _run(call: CommandCall, work: Work, opened: Callable[[StorageSettings], Awai
 
 
 def why_not(settings: Settings, error: errors.StorageUnavailable) -> str:
-    """What is wrong with the storage, without a password."""
+    """Returns why the storage cannot be used, with its URL but without a password."""
     cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""
     return f"{migrate.shown(settings.storage.url)}: {error.message}{cause}"
 
 
 async def tell_missing(transactions: DatabaseTransactions, err: TextIO) -> int:
-    """Says how many bills the sums lack, as an older version wrote them (guarantee §13.1)."""
+    """Counts the bills of an older version that the sums lack yet, and reports them on `err` (guarantee §13.1)."""
     missing = await bills.count_older(transactions)
     if missing:
         err.write(f"{missing} bills that an older version wrote are in no sums yet: a running server adds them\n")

@@ -1,5 +1,5 @@
-"""What a process does for its storage beside requests: brings the schema up to date at the start, and adds to the sums
-what an older version wrote (guarantee §13.1)."""
+"""Storage work of a process beside requests: upgrades the schema at the start, and adds the bills that an older version
+wrote to the sums (guarantee §13.1)."""
 
 import asyncio
 import signal
@@ -14,18 +14,18 @@ from gateway.storage.database import DatabaseTransactions, migrate
 from gateway.storage.encryption import rewrite
 
 BATCH_PAUSE_SECONDS = 0.1
-"""Between two batches: requests go first."""
+"""Between two batches, so that requests go first."""
 LATER_SECONDS = 5.0
-"""After a storage that could not be reached, or that is not on this schema yet."""
+"""Before the next attempt, after the storage could not be reached or did not have this schema yet."""
 REACH_RETRY_SECONDS = 1.0
-"""Between two tries to reach the storage at the start."""
+"""Between two attempts to reach the storage at the start."""
 log = logs.get_logger("gateway.operations.storage_upkeep")
 
 
 async def begin_preparing(settings: Settings, transactions: DatabaseTransactions) -> "asyncio.Task[None]":
-    """Prepares the storage, in the background after `storage.timeout`. A process that cannot read what is stored ends,
-    whenever that is found (guarantee §12.11).
-    Raises ContentUnreadable: it was found at once."""
+    """Prepares the storage; after `storage.timeout` seconds, preparation goes on in the background. The process ends as
+    soon as it finds that it cannot read the stored content (guarantee §12.11).
+    Raises ContentUnreadable: it found that before `storage.timeout`."""
     preparing = asyncio.create_task(prepare_storage(settings, transactions))
     await asyncio.wait({preparing}, timeout=settings.storage.timeout)
     preparing.add_done_callback(_end_without_keys)
@@ -41,9 +41,9 @@ def _end_without_keys(preparing: "asyncio.Task[None]") -> None:
 
 
 async def prepare_storage(settings: Settings, transactions: DatabaseTransactions) -> None:
-    """Brings the schema up to date, and notes the key of content; a storage that cannot be reached yet is tried again
-    until it can.
-    Raises ContentUnreadable: content in it is under a key that is not configured."""
+    """Upgrades the schema if `storage.auto_migrate` is set, and records the content key; retries until the storage can
+    be reached.
+    Raises ContentUnreadable: stored content is under a key that is not configured."""
     while True:
         try:
             if settings.storage.auto_migrate:
@@ -65,8 +65,8 @@ async def prepare_storage(settings: Settings, transactions: DatabaseTransactions
 def schedule_older_bills(
     jobs: Scheduler, transactions: DatabaseTransactions, interval: float, pause: float = BATCH_PAUSE_SECONDS
 ) -> None:
-    """Adds all there are, then looks again each `interval` seconds: during a rolling upgrade processes of the version
-    before go on writing."""
+    """Schedules a job that adds the bills of older versions to the sums, in batches `pause` seconds apart, then looks
+    again every `interval` seconds: during a rolling upgrade, processes of the older version keep writing."""
     added = 0
 
     async def job() -> NextRun:

@@ -14,7 +14,7 @@ from gateway.storage.database import DatabaseTransactions
 
 
 def export_file(call: CommandCall) -> int:
-    """Writes the document to `--output`, else to standard output; returns 1 if there is no such conversation."""
+    """Exports a conversation to `--output`, else to standard output; returns 1 if there is no such conversation."""
     tenant, name = call.options.tenant, call.options.conversation
 
     async def work(transactions: DatabaseTransactions) -> int:
@@ -38,8 +38,8 @@ def export_file(call: CommandCall) -> int:
 
 
 def import_file(call: CommandCall) -> int:
-    """Prints the new conversation's id; returns 1 if the file is no export or cannot be stored.
-    Raises ValueError: there are several tenants, and none is named."""
+    """Imports a conversation and prints its new id; returns 1 if the file is no export or cannot be stored.
+    Raises ValueError: `--tenant` is missing, and the configuration does not name exactly one."""
     settings, file = call.settings, call.options.file
     tenant = call.options.tenant or _only_tenant(settings)
 
