@@ -38,7 +38,7 @@ Health = shape("Health", "Whether it serves.", {"status reason?": str, "details?
 
 
 class LiveEndpoint:
-    """The process answers."""
+    """Reports that the process answers."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_json(send, 200, {"status": "ok"})
@@ -123,7 +123,7 @@ class ModelsEndpoint:
 
 @dataclass(eq=False, slots=True)
 class MetricsPage:
-    """Open to anyone who reaches the port, or with `server.metrics: key` to holders of a key."""
+    """Serves metrics to anyone who reaches the port, or with `server.metrics: key` to holders of a key."""
 
     snapshot: Callable[[], MetricCounts]
     auth: KeyAuthenticator

@@ -54,7 +54,7 @@ Compressed = shape(
 
 @dataclass(eq=False, slots=True)
 class CompressEndpoint:
-    """The endpoint: a dry run in another shape, of which is kept what was forwarded (guarantee §4 I7)."""
+    """The endpoint: a dry run whose answer has another shape and contains what was forwarded (guarantee §4 I7)."""
 
     pipeline: Pipeline
     limited: LimitedPipeline
@@ -145,7 +145,7 @@ def _is_anthropics(body: Json) -> bool:
 
 
 def _in_blocks(request: ChatRequest, fitted: ChatRequest, given: list[Json]) -> tuple[list[Json], list[Json]]:
-    """Fitted messages in Anthropic's words: the system's blocks, and messages, of which those that did not change are
+    """Returns fitted messages in Anthropic's form: the system's blocks, and messages; unchanged messages are returned
     as they were `given`."""
     sent = serializer.as_turns(request.messages)[1]
     as_given = dict(zip(map(jsons.canonical, sent), given, strict=True)) if len(sent) == len(given) else {}

@@ -247,7 +247,7 @@ class ConversationEndpoints:
         hooks: TelemetryHooks,
         serves: FilesHere,
     ) -> None:
-        """`serves`: whose files are kept here."""
+        """`serves`: whether the gateway stores a caller's files."""
         self._hooks = hooks
         self._serves = serves
         self._records = records

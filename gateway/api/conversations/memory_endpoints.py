@@ -48,7 +48,7 @@ def as_conversation_of(thing: memory.MemoryEntity) -> ThingConversationObject:
 
 
 class MemoryEndpoints:
-    """The endpoints: `of_conversation` and `one_of_conversation`, `conversations` of a thing, `all` and `one`."""
+    """The endpoints: `of_conversation` and `one_of_conversation`, `conversations` of an entity, `all` and `one`."""
 
     def __init__(self, memory: EntityStore, auth: KeyAuthenticator, max_body_bytes: int, days: float | None) -> None:
         self._memory = memory

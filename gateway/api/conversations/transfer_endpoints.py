@@ -23,7 +23,7 @@ ConversationExport = shape(
 
 
 class ExportedConversation:
-    """Sends everything that a conversation is, in pieces."""
+    """Sends a whole conversation as a document, in pieces."""
 
     def __init__(self, transfer: ConversationTransfer, auth: KeyAuthenticator, trail: audit_events.AuditLog) -> None:
         self._transfer = transfer
@@ -46,7 +46,7 @@ class ExportedConversation:
 
 
 class ImportedConversations:
-    """Makes a new conversation of such a document."""
+    """Makes a new conversation from an exported document."""
 
     def __init__(self, transfer: ConversationTransfer, auth: KeyAuthenticator, max_body_bytes: int) -> None:
         self._transfer = transfer

@@ -1,4 +1,4 @@
-"""`/v1/gateway/keys`: for administrators; `…/self` for whoever holds a key (guarantee §12.1)."""
+"""`/v1/gateway/keys`: for administrators; `…/self` for holders of a key (guarantee §12.1)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -145,7 +145,7 @@ NOTED = "note"
 """The type of what is remembered as a text."""
 NOTE_ID_CHARS = 16
 CALLS_AT_ONCE = 4
-"""Calls of tools that are worked on at once; those of tenants take turns (§12.16)."""
+"""Calls of tools that run at the same time; those of several tenants take turns (§12.16)."""
 
 
 @dataclass(frozen=True, slots=True)

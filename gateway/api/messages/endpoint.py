@@ -34,7 +34,7 @@ from gateway.core.types.conversation import ConversationRef
 from gateway.pipeline import PausedRequest
 from gateway.storage import ConversationStore
 
-# Compaction blocks of `/v1/messages`: what one stands for, and an answer that is one and nothing else.
+# Compaction blocks of `/v1/messages`: what one represents, and an answer that is one and nothing else.
 
 COMPACTION_MARKERS = (b"compact_20260112", b'"compaction"')
 """Every body that has a block, or asks for one, contains one of these."""
@@ -217,7 +217,7 @@ def in_its_words(request: ChatRequest, reading: MessagesReading, ref: Conversati
     session = reading.session
     is_name = session is not None and len(session) <= MAX_SESSION_CHARS and session.isprintable()
     if ref != NO_NAME and request.conversation == NO_NAME:
-        size = len(jsons.dumps(request.messages))  # of what stands from the block on
+        size = len(jsons.dumps(request.messages))  # of the messages from the block on
         request = replace(request, conversation=ref, size=size)
     if is_name and request.conversation == ConversationRef():
         request = replace(request, conversation=ConversationRef(session=session, is_whole=True))

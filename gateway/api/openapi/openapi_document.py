@@ -38,7 +38,7 @@ def document() -> bytes:
 
 
 class OpenApiEndpoint:
-    """`GET /openapi.json`"""
+    """Serves `GET /openapi.json`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         content = await asyncio.to_thread(document)
@@ -47,7 +47,7 @@ class OpenApiEndpoint:
 
 
 class RootEndpoint:
-    """`GET /`"""
+    """Serves `GET /`."""
 
     def __init__(self, *, metrics: bool, page: bool) -> None:
         served = {"metrics": metrics, "page": page}

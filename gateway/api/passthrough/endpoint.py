@@ -183,8 +183,8 @@ NOT_NAMED = (
 
 
 class RelayDestinations:
-    """Without a `model_list`, the default upstream. With one, every call that names a model is read: a listed model is
-    served where its entry points, any other is refused, or relayed unchanged (`upstream.unlisted`)."""
+    """Without a `model_list`, the default upstream. With one, the gateway reads every call that names a model: a listed
+    model is served where its entry points, any other is refused, or relayed unchanged (`upstream.unlisted`)."""
 
     def __init__(self, router: ConfiguredRouter, settings: Settings) -> None:
         self._router = router
@@ -347,7 +347,7 @@ class CallMetering:
 
 
 class CallMeter:
-    """Reads along, and hands over what it saw at the end of the call, however the call ends."""
+    """Observes a call, and hands over what it saw at the end of the call, however the call ends."""
 
     def __init__(self, bills: RelayedBills, call: RelayTarget, path: str, upload: RelayedUpload) -> None:
         self._bills = bills
@@ -512,7 +512,7 @@ class RelayEndpoint:
         upload = RelayedUpload(scope, receive, self._server.max_body_bytes, self._server.receive_timeout)
         named = any(pattern.fits(scope["method"], path) for pattern in self._named)
         if not named:
-            self._destinations.default(caller, named=False)  # says no before a body is read
+            self._destinations.default(caller, named=False)  # refuses before a body is read
         with self._bodies.place(caller.tenant) as place, self._auth.watch.holding(scope, caller):
             work = self._relay(RelayTarget(scope, caller, target, named), send, upload, place)
             await until_disconnect(upload.after, work)

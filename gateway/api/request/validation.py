@@ -338,7 +338,7 @@ def parse_chat_request(
         messages, left_out = _without_server_calls(messages, settings)
     for name in ("context", "conversation", "attachments", "agent", "memory"):
         forward.pop(name, None)
-    if not settings.upstream.forward_store:  # both go up, or neither
+    if not settings.upstream.forward_store:  # both are sent upstream, or neither
         forward.pop("store", None)
         if kept is not None:
             del forward["metadata"]

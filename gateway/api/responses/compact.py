@@ -106,7 +106,7 @@ class ResolvedItems(NamedTuple):
 
 
 class CompactionEndpoint:
-    """The endpoint, and what the endpoint of responses uses of it."""
+    """The endpoint, and the functions that the endpoint of responses shares."""
 
     def __init__(
         self, store: ConversationStore, auth: KeyAuthenticator, settings: Settings, clock: ports.Clock

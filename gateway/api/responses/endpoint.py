@@ -237,7 +237,7 @@ class ResponsesDialect(ReadAsChat[ResponsesReading]):
             conversation = ConversationRef(behind=reading.previous)
         elif at is not None and conversation == ConversationRef():
             conversation = ConversationRef(at=at, before=before)
-            request = replace(request, size=len(jsons.dumps(request.messages)))  # of what stands from the item on
+            request = replace(request, size=len(jsons.dumps(request.messages)))  # of the messages from the item on
         if sealer is not None and reading.threshold is not None:
             told = None if request.keeps_content else request.messages
             self._compaction_of = replace(sealer, messages=told, tokens=reading.threshold)

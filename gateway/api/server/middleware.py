@@ -104,7 +104,7 @@ class FastRouter:
             if scope["path"].endswith("/"):
                 self._without_slash(scope)
             if scope["method"] == "POST" and (found := self._posted.get(scope["path"])) is not None:
-                scope["path_params"] = {}  # as the router says it of whole paths
+                scope["path_params"] = {}  # as the router sets it for whole paths
                 endpoint = found
         await endpoint(scope, receive, send)
 

@@ -118,7 +118,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if (self._much or self._received) and self._head_bytes() > MAX_HEAD_BYTES:
             raise errors.HeadersTooLarge(f"The head of a request may have {MAX_HEAD_BYTES} bytes.")
         hosts = [value for name, value in self.headers if name == b"host"]
-        if len(hosts) > 1 or (hosts and b"," in hosts[0]):  # whatever stands in front may have looked at another
+        if len(hosts) > 1 or (hosts and b"," in hosts[0]):  # a proxy in front may have read another
             raise errors.InvalidHttp("A request has one Host header, of one host.")
         self._offers_another = self.parser.should_upgrade() and self._has_length()
         if self._offers_another:
@@ -130,7 +130,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.url.startswith(UPLOADS) and self.parser.get_method() == b"POST":
             self._uploading = self.url.partition(b"?")[0].rstrip(b"/") in UPLOADS
         self.headers = _TRAILERS
-        # An answer that begins before the request is complete says `connection: close`.
+        # An answer that begins before the request is complete has `connection: close`.
         self._keep_alive = self.cycle.keep_alive
         self.cycle.keep_alive = False
 

@@ -122,11 +122,11 @@ class PageRequest:
     links: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     multipart: tuple[FormPart, ...] | None = None
-    """What was posted, once it has been read as a form with files."""
+    """The posted form with files, after it has been read."""
     seen_ids: tuple[str, ...] | None = None
-    """What the page shows, as the trail tells it; None: what its path names."""
+    """Ids of what the page shows, for the trail; None: the object that its path names."""
     read_query: Mapping[str, str] | None = None
-    """The parameters, once they have been read."""
+    """The parameters, after they have been read."""
 
     @property
     def tenant(self) -> str | None:

@@ -254,7 +254,7 @@ def _utc(value: datetime) -> datetime:
 
 
 # Markdown of people and models: marked up for reading, and inert (guarantee §13.3). HTML in it is text, links and
-# pictures are told with their addresses and lead nowhere, each line keeps its direction to itself.
+# pictures show their addresses and lead nowhere, each line isolates its direction.
 
 
 class InertRenderer(RendererHTML):

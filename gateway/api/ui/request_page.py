@@ -328,7 +328,7 @@ REQUEST_ID = re.compile(r"(?:req_|chatcmpl-|resp_|msg_)[0-9A-Za-z_-]{1,60}\Z")
 NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,6})\Z")
 ATTEMPT = re.compile(r"[\w-]{16,64}", re.ASCII)
 MAX_WANTED_CHARS = 300
-"""Characters of what is looked for in a document."""
+"""Characters of a text searched in a document."""
 SAVED = 'attachment; filename="text.txt"'
 PLAIN = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
 

@@ -150,7 +150,7 @@ class OneConversation:
         )
 
 
-# Which pages were seen, for the trail: an event for each page that somebody opens (guarantee §12.12).
+# Which pages were seen, for the trail: an event for each page that a viewer opens (guarantee §12.12).
 
 TOLD = ("of", "number", "page", "part", "branch")
 """Parameters that select what a page shows of its object: the trail records their values, but only the names of others,

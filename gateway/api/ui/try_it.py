@@ -36,7 +36,7 @@ from gateway.core.types.chat import RequestCaller
 
 Json = dict[str, Any]
 
-# What a person enters, as a request of one of the APIs. The API's own checks say what is wrong with it.
+# What a person enters, as a request of one of the APIs. The API's own checks report errors in it.
 
 CHOICES = {
     "mode": ("auto", "simple", "off"),
@@ -240,7 +240,7 @@ def _text(content: bytes) -> str | None:
         return None
 
 
-# A request of the page on its way through an API's endpoint, and what comes back in the page's own words.
+# A request of the page that passes through an API's endpoint, and its answer in the page's own form.
 
 
 class AnswersRequests(Protocol):

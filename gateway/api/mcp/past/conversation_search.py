@@ -17,7 +17,7 @@ from gateway.retrieval import PassageFinder
 from gateway.storage import EntityStore, LargeDocuments
 from gateway.storage.conversations import PastReader, content_id_of
 
-# Ranks what was read of conversations by a query: one corpus of what was said, of tool results and of documents.
+# Ranks what was read of conversations by a query: one corpus of messages, tool results and documents.
 
 MAX_EXCERPTS = 3
 """Passages that are shown of one conversation."""
@@ -122,7 +122,7 @@ def best_conversations(
     of_each: dict[int, list[tuple[_SearchedText, RankedPassage]]] = {}
     for _, text, passage in hits:
         of_each.setdefault(text.of, []).append((text, passage))
-    order = list(of_each)[:limit]  # a conversation stands where its best passage does
+    order = list(of_each)[:limit]  # a conversation ranks as its best passage does
     return [FoundConversation(read[n][0], tuple(_excerpts(of_each[n]))) for n in order]
 
 
