@@ -267,8 +267,7 @@ class KeyAuthenticator:
         return self._holders
 
     async def _id_of(self, key: _ConfiguredKey) -> str | None:
-        """Returns the id of a configured key; None while the secret cannot be read, for which hardly any request
-        waits."""
+        """Returns the id of a configured key; None while the secret cannot be read, for which few requests wait."""
         known = self._ids.peek(key.digest)
         if known is not None or time.monotonic() < self._ask_from:
             return known

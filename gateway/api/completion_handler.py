@@ -233,7 +233,7 @@ class CompletionHandler:
     async def answer(
         self, scope: Scope, receive: Receive, send: Send, dialect: ApiAdapter, caller: RequestCaller | None = None
     ) -> PausedRequest | None:
-        """Sends the answer of one request; or returns the request if its client must first learn that its history was
+        """Sends the answer of a request; or returns the request if its client must first learn that its history was
         compacted.
         `caller`: who sends it, where that is known already.
         Raises GatewayError: see `core/errors`; it names its field as the dialect does. Nothing has been sent yet."""

@@ -69,7 +69,7 @@ def default_model(settings: Settings) -> str | None:
 def as_chat(raw: bytes, default: str | None, *, stream: bool) -> tuple[Json, str | None]:
     """Converts a body to one of `/v1/chat/completions`; returns with it the client's own name of the conversation, or
     None.
-    Raises InvalidRequest: a field breaks a rule; `param` names it."""
+    Raises InvalidRequest: a field breaks a rule (`param`)."""
     body = json_body(raw)
     said = read(SAID, body)
     for name in CLASSIC_CHAT_EXCLUDED_FIELDS:
@@ -184,7 +184,7 @@ class AnswerParts:
 
 
 def names_of(calls: Iterable[Json]) -> list[str]:
-    """Lists the tools that were called, each one time, in order of their first call."""
+    """Lists the tools that were called, each once, in order of their first call."""
     functions = (call.get("function") or call.get("custom") or {} for call in calls)
     return list(dict.fromkeys(str(function.get("name")) for function in functions))
 

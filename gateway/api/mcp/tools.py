@@ -174,8 +174,7 @@ class McpTools:
         return name in self._run
 
     async def call(self, asker: McpCaller, name: str, arguments: dict[str, Any]) -> McpResult:
-        """Runs the tool `name`. Raises GatewayError: an argument breaks its rule or names nothing; no storage is
-        reached."""
+        """Runs a tool. Raises GatewayError: an argument breaks its rule or names nothing; the storage is down."""
         adapter, run = self._run[name]
         given = read(adapter, plain(arguments))
         async with self._turns.turn(asker.tenant):

@@ -204,9 +204,8 @@ def chat_request(
 
 
 def in_its_words(request: ChatRequest, reading: MessagesReading, ref: ConversationRef = NO_NAME) -> ChatRequest:
-    """Adds what a chat has no fields for. The session that such a client names of its own accord becomes the
-    conversation, unless the request names one in the gateway's fields; the client always sends the whole
-    conversation."""
+    """Adds what a chat has no fields for. The session that such a client names by itself becomes the conversation,
+    unless the request names one in the gateway's fields; the client always sends the whole of it."""
     limit = edits.limit_of(reading.edits)
     if limit is not None:
         asked_edits = reading.edits

@@ -294,7 +294,7 @@ def _parameter(place: str, name: str, said: tuple[Json, str], *, required: bool 
 
 
 def _report_parameters(kind: ReportParameters) -> list[Json]:
-    """Describes the parameters of a report. Lists are `NAME[]`, sent one time for each member."""
+    """Describes the parameters of a report. Lists are `NAME[]`, sent once for each member."""
     most = max(width.most for width in kind.widths.values())
     schemas: dict[str, Json] = {
         "start_time": UNIX,

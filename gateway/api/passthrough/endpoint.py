@@ -234,8 +234,7 @@ class RelayDestinations:
         return replace(found, asked=body, user=call.caller.end_user(fields))
 
     def _reads(self, call: RelayTarget) -> bool:
-        """Returns whether a body is read before it is sent; with unlisted models, only if an operator's key may be
-        used."""
+        """Returns whether a body is read before it is sent; with unlisted models, only for an operator's key."""
         if self._is_strict(call):
             return not only_stores_files(call.scope["method"], call.target.partition("?")[0])
         return (self._has_entries or self._limits_named) and call.named and call.scope["method"] == "POST"
@@ -369,8 +368,7 @@ class CallMeter:
 
     @asynccontextmanager
     async def sent(self, deployment: ModelDeployment, admission: HeldAdmission | None = None) -> AsyncIterator[None]:
-        """Meters the call while the block calls the model and relays its answer. An upstream that refuses charges
-        nothing."""
+        """Meters a call in the block that makes it and relays its answer. An upstream that refuses charges nothing."""
         scope, call = self._call.scope, self._call
         kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
         self._metered = metered = MeteredCall(

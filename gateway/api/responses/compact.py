@@ -137,8 +137,7 @@ class CompactionEndpoint:
         await send_json(send, 200, answer)
 
     async def answer(self, body: Json, caller: RequestCaller, scope: Scope, send: Send) -> None:
-        """Sends a response that is only a compaction item, whole or streamed. `body`: the request without its
-        trigger."""
+        """Sends a response that is only a compaction item, whole or streamed. `body`: the request without trigger."""
         item = await self.item(body, caller, 0)
         made = {
             "id": ids.new_id(ids.COMPLETION),

@@ -76,8 +76,8 @@ def came_by_messages(scope: Scope) -> bool:
 
 class LargeBodies(SharedRoom):
     """Admits large bodies in order of arrival, those of several tenants in turn.
-    `max_bytes`: of all large bodies in work at the same time. A larger one is worked on alone. `patience`: seconds
-    after which a waiting body is refused."""
+    `max_bytes`: of all large bodies that are processed at the same time. A larger one is processed alone. `patience`:
+    seconds after which a waiting body is refused."""
 
     def __init__(self, max_bytes: int, patience: float) -> None:
         super().__init__(max_bytes)

@@ -162,8 +162,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.watch_writes()
 
     def refuse(self, error: errors.GatewayError) -> None:
-        """Sends the error for a request that does not reach the application, if still possible, and ends the
-        connection."""
+        """Sends the error for a request that does not reach the application, if possible, and ends the connection."""
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
             if not cycle.more_body:  # rubbish after a whole request, which is still answered
@@ -207,8 +206,7 @@ class LimitedProtocol(HttpToolsProtocol):
         )
 
     def _read_plainly(self, rest: bytes) -> None:
-        """Reads a request again without its offer of another protocol, which may be ignored, and then reads no
-        other."""
+        """Reads a request again without its offer of another protocol, which may be ignored; then reads no other."""
         fields = [pair for pair in self.headers if pair[0] not in OF_UPGRADES] + [(b"connection", b"close")]
         line = b"%b %b HTTP/1.1\r\n" % (self.parser.get_method(), self.url)
         head = line + b"".join(b"%b: %b\r\n" % pair for pair in fields)

@@ -176,7 +176,7 @@ class SignIn:
         return found
 
     async def _exchange(self, metadata: Mapping[str, Any], code: str, verifier: str) -> dict[str, Any]:
-        """Exchanges a code, which is valid one time, for an answer that has an id token."""
+        """Exchanges a code, which is valid only once, for an answer that has an id token."""
         settings = self._settings
         form = {
             "grant_type": "authorization_code",
@@ -263,8 +263,7 @@ class UiLogins:
         self._sign_in = None if oidc is None else SignIn(oidc, parts.identity, parts.store, parts.clock)
 
     async def viewer(self, scope: Scope) -> PageViewer | None:
-        """Returns the viewer; None without a valid login. A key that is gone, or has other roles now, counts as it
-        is."""
+        """Returns the viewer; None without a valid login. Uses the key's present state: it may be gone, or changed."""
         if not self._has_keys:
             return PageViewer(None)
         token = cookie(scope, SESSION)
@@ -344,8 +343,7 @@ class UiLogins:
         )
 
     async def begin_sign_in(self, page: PageRequest) -> PageAnswer:
-        """Redirects to the identity provider (`GET /ui/login/begin`). A link, since the UI's policy forbids foreign
-        forms."""
+        """Redirects to the identity provider (`GET /ui/login/begin`). A link: the UI's policy keeps forms to itself."""
         assert self._sign_in is not None
         begun = await self._sign_in.begin(cookie(page.scope, SIGN_IN), _next(page.query.get("next")))
         # Lax: the browser comes back by a link of another site, with which it sends no strict cookie.

@@ -110,8 +110,7 @@ class RequestListPage:
         return await page.render("search.html", name=name, found=[(each, _leads_to(each)) for each in found])
 
     async def refused(self, page: PageRequest) -> PageAnswer:
-        """Shows the latest requests that were refused before a model was called and left no bill (`GET
-        /ui/refused`)."""
+        """Shows the latest requests without a bill, refused before a model was called (`GET /ui/refused`)."""
         refused = self._parts.observed.refused
         latest = refused.latest(page.tenant)[:MAX_REFUSED]
         keys = {each.key_id for each in latest if each.key_id is not None}

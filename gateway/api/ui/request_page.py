@@ -452,7 +452,7 @@ class OneRequest:
 
     async def replay_paid(self, page: PageRequest) -> PageAnswer:
         """Runs the turn of a request with another model, on a branch of its conversation, at the viewer's cost; then
-        shows both requests side by side. A form that is sent twice runs it one time.
+        shows both requests side by side. A form that is sent twice runs it once.
 
         Raises:
             NotFound: there is no such request, it cannot be made again, or that model is none of `model_list`.

@@ -295,8 +295,8 @@ class PastSearch:
     async def _with_large(
         self, tenant: str, query: str, read: list[tuple[report_lists.ConversationLine, past_turns.ConversationTexts]]
     ) -> tuple[list[tuple[report_lists.ConversationLine, past_turns.ConversationTexts]], bool]:
-        """Returns what was read, with the passages of large documents that the query needs; and whether that is all of
-        them."""
+        """Returns what was read, with the passages of large documents that the query needs; and whether they cover all
+        of them."""
         large = {each.excerpt_of: each for _, own in read for each in own.documents if each.is_excerpt}
         if not large:
             return read, True
