@@ -1,5 +1,5 @@
-"""`gateway audit`: reads the ledger, adds every row up again and says whether all balances (guarantee §6); without a
-filter also whether the sums that are kept are those of the ledger (guarantee §13.1)."""
+"""`gateway audit`: recomputes every row of the ledger and reports whether all balance (guarantee §6); without a filter
+also whether the stored sums equal those of the ledger (guarantee §13.1)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,15 +17,15 @@ from gateway.storage import bills, ledger, usd
 from gateway.storage.database import DatabaseTransactions
 from gateway.storage.reports import SumDifference, compare_sums
 
-# What `gateway audit` says of the sums that reports are made of: whether they are the ledger's (guarantee §13.1).
+# Compares the stored sums, which reports are made of, with the ledger (guarantee §13.1).
 
 MAX_NAMED_SUMS = 100
-"""Sums that differ are named one by one up to this number."""
+"""The most differing sums that are named one by one."""
 
 
 @dataclass(slots=True)
 class CheckedSums:
-    """What comparing has found."""
+    """The result of the comparison."""
 
     compared: bool = False
     days: int = 0
@@ -35,14 +35,14 @@ class CheckedSums:
     differ: int = 0
     named: list[SumDifference] = field(default_factory=list)
     unbilled: list[str] = field(default_factory=list)
-    """Requests of which there are calls, but no bill."""
+    """Requests that have calls but no bill."""
 
     @property
     def balance(self) -> bool:
         return not (self.differ or self.unbilled)
 
     def lines(self) -> Iterable[str]:
-        """Whether they are equal, and if not what differs where; nothing where none were compared."""
+        """Yields lines that report whether the sums are equal, or which differ; none if nothing was compared."""
         if not self.compared:
             return
         if self.missing:
@@ -62,7 +62,7 @@ class CheckedSums:
 
 
 async def checked_sums(transactions: DatabaseTransactions) -> CheckedSums:
-    """Compares all of them. Raises StorageUnavailable: the storage cannot be reached."""
+    """Compares all stored sums with the ledger. Raises StorageUnavailable: the storage cannot be reached."""
     found = CheckedSums(compared=True, missing=await bills.count_older(transactions))
     found.unbilled = await transactions.run(ledger.calls_of_no_bill)
     async for piece in compare_sums(transactions):
@@ -74,7 +74,7 @@ async def checked_sums(transactions: DatabaseTransactions) -> CheckedSums:
 
 
 def missing_line(missing: int) -> str:
-    """Says how many bills are in no sums yet."""
+    """Renders how many bills the sums do not include yet."""
     count = f"{bill.MAX_UNCOUNTED_BILLS} or more" if missing >= bill.MAX_UNCOUNTED_BILLS else str(missing)
     return f"{count} bills of an older version are in no sums yet: `gateway serve` adds them"
 
@@ -115,12 +115,12 @@ AUDIT_HEADINGS = (
     *("cost USD", "planning USD", "unpriced", "estimated"),
 )
 SAVING_HEADINGS = ("net saving USD", "saved USD")
-"""Further columns, where anything was left out, or cost more than without a gateway."""
+"""Further columns, if anything was left out, or cost more than without a gateway."""
 MAX_NAME_WIDTH = 60
 
 
 def audit(call: CommandCall) -> int:
-    """Writes the report; returns 0 if all balances, 1 if not or if the storage cannot be read.
+    """Writes the audit report; returns 0 if all balances, 1 if not or if the storage cannot be read.
     Raises ValueError: `--since` or `--until` is no time, or `--since` is not before `--until`; `--by` names no
     group."""
     options, out, err = call.options, call.out, call.err
@@ -149,7 +149,7 @@ def audit(call: CommandCall) -> int:
 
 
 def groups(text: str) -> list[str]:
-    """The groups that `--by` names, in their order. Raises ValueError: there is no such group."""
+    """Parses the groups of `--by`, in their order. Raises ValueError: there is no such group."""
     found = [name.strip() for name in text.split(",") if name.strip()]
     for name in found:
         if name not in ledger_verification.AUDIT_GROUPS:
@@ -158,7 +158,7 @@ def groups(text: str) -> list[str]:
 
 
 def csv_row(row: turn.LedgerRow, *, balanced: bool) -> str:
-    """A row of the ledger in the order of `AUDIT_CSV`, with the figures that its client got."""
+    """Renders a ledger row in the order of `AUDIT_CSV`, with the figures that its client received."""
     entry, cost = row.entry, ledger_verification.figures(row, "cost")
     created = entry.created_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     who = (entry.request_id, entry.completion_id, created, entry.tenant, entry.conversation_id, entry.model)
@@ -171,7 +171,7 @@ def csv_row(row: turn.LedgerRow, *, balanced: bool) -> str:
 
 
 def summary(audit: ledger_verification.LedgerAudit) -> Iterable[str]:
-    """Totals by each group, the grand total, and whether all balances; lines without their end."""
+    """Yields totals by each group, the grand total, and whether all rows balance, as lines without line ends."""
     for group, totals in audit.by.items():
         yield from _table(group, totals)
         yield ""
@@ -181,7 +181,7 @@ def summary(audit: ledger_verification.LedgerAudit) -> Iterable[str]:
 
 
 def verdict(audit: ledger_verification.LedgerAudit) -> Iterable[str]:
-    """Whether all balances, and if not what differs where."""
+    """Yields lines that report whether all rows balance, or where they differ."""
     rows = audit.total.requests
     if not audit.unbalanced:
         yield f"all {rows} rows balance" if rows else "no rows: nothing to balance"

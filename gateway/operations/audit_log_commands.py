@@ -1,4 +1,4 @@
-"""`gateway trail`: what administrators did, listed, exported and checked (guarantee §12.12)."""
+"""`gateway trail`: lists, exports and verifies the audit log of administrators' actions (guarantee §12.12)."""
 
 import argparse
 
@@ -34,7 +34,7 @@ DIGEST_BYTES = 32
 
 
 def list_trail(call: CommandCall) -> int:
-    """Writes the latest events, the oldest of these first; returns 1 if the storage cannot be read.
+    """Lists the latest events, oldest first; returns 1 if the storage cannot be read.
     Raises ValueError: `--since` or `--until` is no time."""
     query = _query(call, limit=call.options.limit, newest_first=True)
 
@@ -50,7 +50,7 @@ def list_trail(call: CommandCall) -> int:
 
 
 def export_trail(call: CommandCall) -> int:
-    """Writes lines of JSON to `--output`, else to standard output, and records that it does; returns 1 if it cannot.
+    """Exports events as lines of JSON to `--output` or standard output, and records the export; returns 1 on failure.
     Raises ValueError: `--since` or `--until` is no time."""
     after, output = call.options.after, call.options.output
     query = _query(call, after=after)
@@ -75,8 +75,8 @@ def export_trail(call: CommandCall) -> int:
 
 
 def verify_trail(call: CommandCall) -> int:
-    """Says whether all events hold, and names the last; returns 1 if one does not, or the storage cannot be read.
-    Raises ValueError: `--from` stands without `--digest` or the other way round, or the digest is none."""
+    """Verifies the digests of all events and names the last; returns 1 if one is wrong or the storage cannot be read.
+    Raises ValueError: only one of `--from` and `--digest` is given, or the digest is malformed."""
     begin, out = _anchor(call.options), call.out
 
     async def work(transactions: DatabaseTransactions) -> int:

@@ -1,6 +1,6 @@
-"""`gateway costs`: what bills add up to, a table for each group, net savings beside it (guarantee §13.1).
+"""`gateway costs`: sums of bills with their net savings, one table for each group (guarantee §13.1).
 
-The sums are those of `gateway audit` over the same requests, out of the roll-ups: a year takes a moment.
+The sums equal those of `gateway audit` over the same requests, but come from the roll-ups: a year takes a moment.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from gateway.storage.database import DatabaseTransactions
 from gateway.storage.reports import CostReports
 
 ROWS_SHOWN = 50
-"""Of a table, where nobody says how many: the latest days, else the dearest."""
+"""Rows of a table without `--limit`: the latest days, else the most expensive."""
 UNNAMED = "(none)"
 SAVED_STYLE = "green"
 COST_COLUMNS = (
@@ -47,8 +47,8 @@ Tables = dict[tuple[str, ...], bill.CostReport]
 
 
 def costs(call: CommandCall) -> int:
-    """Writes the tables; returns 1 if the storage cannot be read.
-    Raises ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other."""
+    """Writes the cost tables; returns 1 if the storage cannot be read.
+    Raises ValueError: `--by` names no group, `--since` or `--until` is no time, or they are in the wrong order."""
     options = call.options
     since, until = clock.parse_period(options.since, options.until, call.clock.now())
     queries = [_query(options, by, since, until) for by in groups_of(options.by)]
@@ -70,7 +70,7 @@ def costs(call: CommandCall) -> int:
 
 
 def groups_of(text: str) -> list[tuple[str, ...]]:
-    """What `--by` names: with commas a table for each, with `+` one by the combination.
+    """Parses `--by`: commas separate tables, `+` combines groups in one table.
     Raises ValueError: there is no such group."""
     found = [tuple(name.strip() for name in part.split("+")) for part in text.split(",") if part.strip()]
     for name in (name for by in found for name in by):
@@ -136,7 +136,7 @@ def _show(screen: CommandScreen, tables: Tables, limit: int, err: TextIO) -> Non
 
 
 def net_text(sums: bill.CostSums) -> str:
-    """The net saving, below 0 where requests cost more than without a gateway."""
+    """Formats the net saving in USD, negative if requests cost more than without a gateway; "unknown" for None."""
     return "unknown" if sums.net_saving is None else printing.usd_text(sums.net_saving)
 
 

@@ -1,4 +1,4 @@
-"""`gateway encrypt`: puts what is stored already under the current key."""
+"""`gateway encrypt`: encrypts existing content with the current key."""
 
 import hashlib
 from collections import Counter
@@ -26,8 +26,8 @@ log = logs.get_logger("gateway.operations.encrypting")
 
 
 def encrypt(call: CommandCall) -> int:
-    """Seals all, and says of each table how many rows were not under the current key. Returns 1 if the storage cannot
-    be used, or contents of files could not be read; run again it goes on from there.
+    """Encrypts all content, and reports for each table how many rows were not under the current key. Returns 1 if the
+    storage cannot be used, or contents of files could not be read; another run continues from there.
     Raises ValueError: no key is set, or the package for it is not installed."""
     if call.settings.storage.encryption_key is None:
         raise ValueError("storage.encryption_key is not set: there is no key to encrypt under")
@@ -40,7 +40,7 @@ def encrypt(call: CommandCall) -> int:
 
 
 async def _encrypt(call: CommandCall, transactions: DatabaseTransactions, progress: CommandProgress) -> int:
-    """Returns how many contents of files could not be read."""
+    """Encrypts rows and files; returns how many contents of files could not be read."""
     await rewrite.note_key(transactions)
     total, out = 0, call.out
     async for found in rewrite.seal_all(transactions, progress):
@@ -65,7 +65,7 @@ async def _encrypt(call: CommandCall, transactions: DatabaseTransactions, progre
 async def _seal_files(
     settings: Settings, transactions: DatabaseTransactions, out: TextIO, progress: CommandProgress
 ) -> tuple[int, int]:
-    """Returns how many contents of files are sealed now, and how many could not be read: they keep their keys noted."""
+    """Encrypts contents of files; returns how many are done, and how many were unreadable: their keys stay recorded."""
     done, left = Counter[str](), Counter[str]()
     vault = open_vault(settings.storage)
     if vault is None:
@@ -85,16 +85,16 @@ async def _seal_files(
     return done.total(), left.total()
 
 
-# Contents of files, each put under the current key in a stream. The new content stands whole under a name of its own
-# before the row names it, and the old one goes after that: whoever is killed in between leaves a content that no file
-# has, and goes on where it was.
+# Contents of files, each encrypted with the current key as a stream. The new content is complete under its own name
+# before the row names it, and the old content is deleted after that. A process that is killed in between leaves a
+# content without a file; the next run continues where it stopped.
 
 
 async def seal_contents(
     transactions: DatabaseTransactions, stores: Mapping[str, ports.ContentStore], vault: KeyVault
 ) -> AsyncIterator[tuple[stored_files.PlacedContent, str | None]]:
-    """Puts the contents that are not under the current key under it. Says of each what it was, and why it could not be
-    read; None: it is sealed now.
+    """Encrypts the contents that are not under the current key. Yields each as it was, with the reason why it could
+    not be read; None: it is encrypted now.
     Raises StorageUnavailable: the database cannot be reached."""
     last: stored_files.PlacedContent | None = None
     while found := await stored_files.contents_elsewhere(transactions, vault.current, last):
@@ -120,7 +120,7 @@ async def _seal(
     old, new = content.place.object, sealed.object_name(content.tenant, vault)
     async with aclosing(_checked(store, old, content.digest, vault)) as pieces:
         await store.put(new, sealed.sealed(pieces, new, vault))
-    # Where nobody can say whether the row names it, it stays: the upkeep deletes what no file has.
+    # If it is unknown whether the row names the new content, it stays: the upkeep deletes contents without a file.
     moved = await stored_files.move_content(transactions, content, new)
     try:
         await store.delete(old if moved else new)
@@ -129,7 +129,7 @@ async def _seal(
 
 
 async def _checked(store: ports.ContentStore, name: str, digest: bytes, vault: KeyVault) -> AsyncGenerator[bytes, None]:
-    """A content; one that is not what was uploaded never takes its place."""
+    """Yields a content. Raises ContentUnreadable at its end: it is not what was uploaded, and must not be stored."""
     hashed, pieces = hashlib.sha256(), store.open(name)
     async for piece in sealed.opened(pieces, name, vault) if name.endswith(SEALED_ENDING) else pieces:
         hashed.update(piece)

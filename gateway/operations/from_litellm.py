@@ -1,7 +1,7 @@
-"""`gateway check --from-litellm`: a configuration of ours that means what a LiteLLM proxy's does (guarantee §12.14).
+"""`gateway check --from-litellm`: converts a LiteLLM proxy's configuration to an equivalent one (guarantee §12.14).
 
-What the file refers to (`os.environ/NAME`) is referred to again, and what it holds of secrets becomes such a reference:
-nothing is looked up, and no secret is written.
+References of the file (`os.environ/NAME`) stay references, and its secrets become references: no reference is resolved,
+and no secret is written.
 """
 
 import re
@@ -23,16 +23,16 @@ LIKE_A_SECRET = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|pplx|ghp|glpat|xox[a-z]|AIza|AKIA|eyJ)[-_]?[\w-]{12,}|^(?:Bearer|Basic)\s", re.IGNORECASE
 )
 NO_SECRET = re.compile(r"_cost|_limit$|_auth_params$|^(?:token_margin|litellm_credential_name|prompt_cache_key)$")
-"""Names of figures and labels that read like those of secrets."""
+"""Names of figures and labels that look like names of secrets."""
 OWN_SECRETS = ("telemetry", "headers")
-"""Where any text of our own sections is one."""
+"""The path in our own sections below which every text is a secret."""
 WIDTH = 110
 
 
 @dataclass(slots=True)
 class ConvertedConfig:
-    """A configuration of ours as text. `names` are those of the environment that now have to hold what the file held:
-    each with where that stands there. It holds no secret itself."""
+    """The gateway's configuration as text, without secrets. `names`: the environment variables that have to hold the
+    secrets of the file, each with the path of its secret in the file."""
 
     text: str
     names: dict[str, str]
@@ -40,14 +40,14 @@ class ConvertedConfig:
 
 @dataclass(slots=True)
 class _SecretReferences:
-    """Puts references in the place of secrets: the same for the same one."""
+    """Replaces secrets by references, equal secrets by the same reference."""
 
     taken: set[str]
     names: dict[str, str] = field(default_factory=dict)
     known: dict[str, str] = field(default_factory=dict)
 
     def without(self, value: Any, path: tuple[str, ...], label: str, *, secret: bool = False) -> Any:
-        """A value with references instead of secrets. `label`: with what the names of its references begin."""
+        """Returns a value with references instead of secrets. `label`: the prefix of the references' names."""
         if isinstance(value, dict):
             return {
                 key: self.without(each, (*path, str(key)), label, secret=secret or _names_secret((*path, str(key))))
@@ -94,8 +94,8 @@ def _is_secret(text: Any) -> bool:
 
 
 def convert(path: str, environ: Mapping[str, str]) -> ConvertedConfig:
-    """`environ`: the environment: of it nothing is read but whether it has LiteLLM's master key.
-    Raises ConfigurationError: the file is missing, or no mapping, or a section of it has no shape that could be
+    """Converts a LiteLLM configuration. `environ`: only read to find out whether it has LiteLLM's master key.
+    Raises ConfigurationError: the file is missing, or no mapping, or a section of it has a shape that cannot be
     read."""
     raw = config_file.read_file(path)
     moved = litellm.move_in(
@@ -120,7 +120,7 @@ def _master(key: str) -> dict[str, Any]:
 
 
 def _referred(value: Any) -> Iterator[str]:
-    """The names that a file refers to."""
+    """Yields the names of the environment variables that a file refers to."""
     if isinstance(value, dict):
         for each in value.values():
             yield from _referred(each)
@@ -132,7 +132,7 @@ def _referred(value: Any) -> Iterator[str]:
 
 
 def _plain(value: Any) -> Any:
-    """What YAML can write: the master key as a mapping, no mark of what is not set."""
+    """Returns a value that YAML can write: the master key as a mapping, without `unset` markers."""
     if isinstance(value, setting_sections.ApiKey):
         return _master(value.key.get_secret_value())
     if isinstance(value, dict):
@@ -167,7 +167,7 @@ def _is_master(key: Any) -> bool:
 def _text(
     path: str, moved: ImportedConfig, sections: Mapping[str, Any], names: Mapping[str, str], variables: Any
 ) -> str:
-    """The file: what to set in front, each section behind what differs in it, and at the end what has no equivalent."""
+    """Renders the file: variables to set, sections after comments on their differences, and what has no equivalent."""
     head = [f"Made of {Path(path).name}, a LiteLLM proxy's configuration. Check it: gateway check --config THIS_FILE"]
     head += [f"{name} has to be set: {where} holds it" for name, where in names.items()]
     if isinstance(variables, dict):
@@ -203,8 +203,8 @@ def _comments(lines: list[str]) -> str:
 
 
 def write_from_litellm(path: str, output: str | None, environ: Mapping[str, str], out: TextIO, err: TextIO) -> int:
-    """Converts a file; returns the command's exit status. A file that is there already is not written over.
-    Raises ConfigurationError: it cannot be converted, or not written."""
+    """Converts a file and writes the result; returns the command's exit status. Never overwrites an existing file.
+    Raises ConfigurationError: the file cannot be converted, or the result cannot be written."""
     converted = convert(path, environ)
     if output is None:
         out.write(converted.text)

@@ -1,4 +1,4 @@
-"""`gateway keys`: what the API says, by whoever reaches the storage (guarantee §12.1)."""
+"""`gateway keys`: manages keys as the API does, for anyone with access to the storage (guarantee §12.1)."""
 
 import argparse
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ ONCE = "this key is shown once: store it now"
 
 @record
 class _KeyCommand:
-    """One command, with what it works on. `record`: who is told of a change, in its transaction."""
+    """One command and what it works on. `record`: writes a change to the audit log, in the same transaction."""
 
     call: CommandCall
     store: stored_keys.KeyStore
@@ -60,7 +60,7 @@ class _KeyCommand:
         await self._show_once(made, key)
 
     async def list(self) -> None:
-        """All that there are, page by page."""
+        """Lists all keys that match, read page by page."""
         options = self.options
         query = stored_keys.KeyQuery(options.tenant, options.owner, options.revoked, limit=KEYS_PER_PAGE)
         found: list[StoredKey] = []
@@ -81,7 +81,7 @@ class _KeyCommand:
         await self._show(await self.store.get(self.options.id))
 
     async def update(self) -> None:
-        """Changes what the arguments name."""
+        """Changes the fields that the arguments name."""
 
         def change(was: setting_sections.KeyFields) -> setting_sections.KeyFields:
             before = was.model_dump(include={"limits", "context"}, exclude_none=True)
@@ -90,18 +90,18 @@ class _KeyCommand:
         await self._show(_lasting(await self.store.update(self.options.id, change, self.record)))
 
     async def rotate(self) -> None:
-        """Gives it another secret part."""
+        """Replaces the secret part of a key, and shows the new key once."""
         grace = serializer.grace_of({"grace_seconds": seconds_of("--grace", self.options.grace)})
         done = await self.store.rotate(self.options.id, grace, self.record)
         rotated = _lasting(done[0] if done is not None else None)
         await self._show_once(rotated, str(done[1]) if done is not None else "")
 
     async def revoke(self) -> None:
-        """Ends it."""
+        """Revokes a key permanently."""
         await self._show(await self.store.revoke(self.options.id, self.record))
 
     async def _show(self, key: StoredKey | None, secret: str | None = None) -> None:
-        """Raises KeyNotFound: there is none."""
+        """Shows a key. Raises KeyNotFound: there is no such key."""
         if key is None:
             raise errors.KeyNotFound("No such key was made at runtime.")
         (told,) = await serializer.as_keys(self.store, [(key.policy, key)], self.now)
@@ -122,7 +122,7 @@ class _KeyCommand:
 
 
 def keys(call: CommandCall) -> int:
-    """Runs one command; returns 1 if there is no such key or the storage cannot be used, 2 if the arguments cannot be.
+    """Runs one command; returns 1 if there is no such key or the storage fails, 2 if the arguments are invalid.
     Raises ValueError: an argument cannot be read."""
 
     async def work(transactions: DatabaseTransactions) -> int:
@@ -142,7 +142,7 @@ def keys(call: CommandCall) -> int:
 
 
 def _lasting(key: StoredKey | None) -> StoredKey:
-    """Raises KeyNotFound: there is none, or it was revoked."""
+    """Returns a key that is in force. Raises KeyNotFound: there is no such key, or it was revoked."""
     if key is None or key.revoked_at is not None:
         raise errors.KeyNotFound(
             "No such key was made at runtime." if key is None else "This key was revoked, and stays so."
@@ -163,7 +163,7 @@ def _row(key: StoredKey, told: Mapping[str, Any]) -> list[Piece]:
 
 
 def _in_words(value: object) -> str:
-    """A value in words; a budget as `--budget` takes it."""
+    """Renders a value as text, a budget as `--budget` takes it."""
     if isinstance(value, dict) and "usd" in value:
         return f"{value['usd']:g}/{value['period']}{'' if value['hard'] else ':soft'}"
     if isinstance(value, dict):
@@ -174,8 +174,8 @@ def _in_words(value: object) -> str:
 
 
 def said(options: argparse.Namespace, now: datetime, before: Json | None = None) -> Json:
-    """What the arguments say of a key, as a request to the API would.
-    `before`: the key's limits and defaults of context, of which those that are not named stay.
+    """Returns the fields of a key that the arguments set, in the form of an API request.
+    `before`: the key's `limits` and `context`; those that the arguments do not name stay.
     Raises ValueError: an argument cannot be read."""
     found: Json = {name: value for name in KEY_NAMES if (value := getattr(options, name)) is not None}
     lists = {"roles": options.role, "models": options.model}
@@ -197,7 +197,7 @@ def said(options: argparse.Namespace, now: datetime, before: Json | None = None)
 
 
 def seconds_of(option: str, text: str) -> float:
-    """How long `90s`, `1h` or `7d` is. Raises ValueError: it is no such time."""
+    """Parses a duration such as `90s`, `1h` or `7d` into seconds. Raises ValueError: it is no duration."""
     span = clock.AGO.fullmatch(text.strip())
     if span is None:
         raise ValueError(f"{option}: {text!r} is no time as in 30m, 12h, 7d")

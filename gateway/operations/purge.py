@@ -1,4 +1,4 @@
-"""`gateway purge`: deletes, for good, conversations that nothing was added to for long, or what a user said."""
+"""`gateway purge`: permanently deletes conversations without recent activity, or the messages of a user."""
 
 import argparse
 from collections.abc import Awaitable, Callable
@@ -17,14 +17,14 @@ from gateway.storage.conversations import UserPurge
 from gateway.storage.database import DatabaseTransactions
 
 Purging = Callable[[CommandCall, DatabaseTransactions, ports.CacheBackend, CommandProgress], Awaitable[str]]
-"""Deletes; returns what was deleted, in words."""
+"""Deletes data; returns a report of what was deleted."""
 MAX_SWEEP_SECONDS = 300.0
 MIN_SWEEP_SECONDS = 1.0
 log = logs.get_logger("gateway.operations.purge")
 
 
 def sweep_seconds(retention_days: float | None) -> float:
-    """How often to sweep: a conversation outlives its time by a hundredth of that, or by five minutes."""
+    """Returns the seconds between sweeps: a hundredth of the retention time, within one second and five minutes."""
     if retention_days is None:
         return MAX_SWEEP_SECONDS
     return min(MAX_SWEEP_SECONDS, max(MIN_SWEEP_SECONDS, 864 * retention_days))
@@ -33,7 +33,7 @@ def sweep_seconds(retention_days: float | None) -> float:
 def schedule_sweeps(
     jobs: Scheduler, retention: Retention, clock: ports.Clock, retention_days: float | None, interval: float
 ) -> None:
-    """Sweeps each `interval` seconds, more often where a key keeps its conversations shortly."""
+    """Schedules sweeps every `interval` seconds, more often if a key has a short retention time."""
 
     async def job() -> NextRun:
         return NextRun(min(interval, sweep_seconds(await sweep(retention, clock, retention_days))))
@@ -42,7 +42,7 @@ def schedule_sweeps(
 
 
 async def sweep(retention: Retention, wall_clock: ports.Clock, retention_days: float | None) -> float | None:
-    """Returns the fewest days for which a key keeps a conversation that is there.
+    """Deletes expired data; returns the shortest retention, in days, of a key with stored conversations, or None.
     Raises StorageUnavailable: the storage cannot be reached."""
     if retention_days is not None:
         deleted = await retention.expire_conversations(clock.days_before(wall_clock.now(), retention_days))
@@ -60,8 +60,8 @@ async def sweep(retention: Retention, wall_clock: ports.Clock, retention_days: f
 
 
 def schedule_files(jobs: Scheduler, files: FileService, look: Callable[[], None]) -> None:
-    """Deletes files whose time is over and contents that were left behind, and has looked for those that are still to
-    be read, each `MAX_SWEEP_SECONDS`."""
+    """Schedules a job every `MAX_SWEEP_SECONDS` that deletes expired files and orphaned contents, and calls `look` for
+    files that are still to be read."""
 
     async def job() -> None:
         look()
@@ -72,9 +72,9 @@ def schedule_files(jobs: Scheduler, files: FileService, look: Callable[[], None]
 
 
 def purge(call: CommandCall) -> int:
-    """Says what was deleted, or with `--dry-run` would be; returns 1 if the storage cannot be used.
+    """Deletes and reports what was deleted, or with `--dry-run` would be; returns 1 if the storage cannot be used.
     Raises ValueError: `--older-than` is no time, or missing where no `conversation.retention_days` is set; `--user` is
-    empty, or stands beside `--older-than`; `--whole` stands without it."""
+    empty, or combined with `--older-than`; `--whole` is given without `--user`."""
     work = _purge_user if _names_user(call.options) else _purge_old(call)
 
     async def told(transactions: DatabaseTransactions) -> int:

@@ -1,4 +1,4 @@
-"""Runs the application on uvicorn, and ends it in order (guarantee §9, ADR 18)."""
+"""Runs the application on uvicorn, and shuts it down gracefully (guarantee §9, ADR 18)."""
 
 import asyncio
 import contextlib
@@ -32,13 +32,13 @@ from gateway.core.instrumentation.metrics import SharedCounts
 from gateway.inspection import settings_in_force
 
 TICK_SECONDS = 0.05
-"""Between two looks at whether running requests have ended."""
+"""Between two checks whether running requests have ended."""
 CUT_SECONDS = 2.0
-"""How long a request that is cut may take to let go of its upstream."""
+"""How long a cancelled request may take to release its upstream."""
 HURRIED_SECONDS = 2.0
 """How long the process may take to end after a second signal."""
 GC_THRESHOLDS = (10_000, 20, 10)
-"""Thresholds of the collector: a request brings thousands of objects, and hardly any cycles."""
+"""Thresholds of the collector: a request creates thousands of objects, and hardly any cycles."""
 MAX_OPEN_FILES = 65_536
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 Places = list[tuple[int, tuple[Any, ...]]]
@@ -51,10 +51,10 @@ CreateApp = Callable[[Settings, ShutdownState, SharedCounts | None], App]
 
 
 def serve(settings: Settings, create_app: CreateApp, *, colour: bool = False) -> int:
-    """Serves until SIGTERM or SIGINT; running requests then get `server.shutdown_grace` seconds. Returns 0, or 1 if it
-    cannot start: the last line of the log says why.
+    """Serves until SIGTERM or SIGINT; running requests then get `server.shutdown_grace` seconds. Returns 0, or 1 if the
+    server cannot start: the last line of the log gives the reason.
     `colour`: whether a terminal's log may be coloured.
-    Raises ConfigurationError: it must not listen on the address that it was asked for (guarantee §8)."""
+    Raises ConfigurationError: it must not listen on the address (guarantee §8), or have several workers on SQLite."""
     if (reason := exposure.refusal(settings)) is not None:
         raise ConfigurationError(reason)
     logs.configure(settings.server.log_level, settings.server.log_format, colour=colour)
@@ -86,7 +86,7 @@ def serve(settings: Settings, create_app: CreateApp, *, colour: bool = False) ->
 
 
 def _supervise(settings: Settings, create_app: CreateApp, places: Places) -> int:
-    """Runs the workers, each with sockets of its own on these addresses, until a signal ends them."""
+    """Runs the workers, each with its own sockets on these addresses, until a signal ends them."""
     if settings.cache.url is None:
         log.warning("configuration", warning="cache.url is not set: each worker has a cache of its own")
     grace = settings.server.shutdown_grace + CUT_SECONDS + _last_seconds(settings)
@@ -99,12 +99,12 @@ def _supervise(settings: Settings, create_app: CreateApp, places: Places) -> int
 
 @contextlib.contextmanager
 def _only_gateway(host: str, port: int) -> Iterator[None]:
-    """A port that workers share could be shared by the workers of another gateway, too: one of this user and host.
-    Raises OSError: another has it."""
+    """Locks the port: workers of another gateway of this user on this host could share it otherwise.
+    Raises OSError: another gateway has it."""
     path = Path(tempfile.gettempdir()) / f"gateway-{os.getuid()}-{host.replace('/', '_')}-{port}.lock"
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    except OSError as error:  # nowhere to keep a lock: nothing but a start at the same moment would need it
+    except OSError as error:  # no place for a lock: only a simultaneous start would need it
         log.warning("port_not_locked", reason=error.strerror or str(error))
         yield
         return
@@ -119,7 +119,7 @@ def _only_gateway(host: str, port: int) -> Iterator[None]:
 
 
 def _last_seconds(settings: Settings) -> float:
-    """How long what is still to be written may take once no request runs any more."""
+    """Returns the seconds that pending writes may take after the last request has ended."""
     return 5.0 + 4 * settings.storage.timeout
 
 
@@ -182,9 +182,9 @@ def _serve_on(
 
 
 class GracefulServer(uvicorn.Server):
-    """After the first signal running requests have `grace` seconds, then they are cut; a second signal cuts them at
-    once, to one of several workers SIGINT. The process then ends within `last` seconds, whatever is still at work in
-    it."""
+    """After the first signal, running requests have `grace` seconds; then they are cancelled. A second signal (SIGINT
+    for one of several workers) cancels them at once. The process then ends within `last` seconds, whatever still
+    runs in it."""
 
     def __init__(
         self, config: uvicorn.Config, draining: ShutdownState, grace: float, last: float, *, is_worker: bool = False
@@ -198,15 +198,15 @@ class GracefulServer(uvicorn.Server):
         self.once_started: Callable[[], None] = lambda: None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Returns once connections are accepted."""
+        """Starts the server; calls `once_started` when it accepts connections."""
         await super().startup(sockets)
         if self.started:
             self.once_started()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """First signal: an orderly end. Second: without the grace. Third: at once."""
+        """Handles a signal. First: graceful shutdown. Second: shutdown without the grace. Third: exit at once."""
         if self._is_worker and sig == signal.SIGTERM and self._draining.begun:
-            return  # whoever sends it to all processes sends it to a worker twice
+            return  # a sender that signals all processes signals a worker twice
         if self._hurried:
             os._exit(128 + sig)
         if self._draining.begun:
@@ -217,20 +217,20 @@ class GracefulServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     def end_once(self, sig: int, frame: FrameType | None) -> None:
-        """Begins an orderly end, or does nothing if it has begun. Handles the signals that uvicorn does not: one that
-        comes before its start, and the one that ended it, which it raises once more at its end; a gateway that stopped
-        when it was asked to exits with 0."""
+        """Begins a graceful shutdown, unless it has begun. Handles the signals that uvicorn does not: one that arrives
+        before its start, and the one that ended it, which uvicorn raises again at its end; a gateway that stopped on
+        request exits with 0."""
         if not self._draining.begun:
             self.handle_exit(sig, frame)
 
     def orphaned(self, lifeline: int) -> None:
-        """The process that started this worker is gone: an orderly end."""
+        """Begins a graceful shutdown of this worker because the process that started it is gone."""
         asyncio.get_running_loop().remove_reader(lifeline)
         self.end_once(signal.SIGTERM, None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Closes the port and idle connections, waits for running requests, cuts the rest, and lets the application
-        write what is still to be written."""
+        """Closes the port and idle connections, waits for running requests, cancels the rest, and lets the application
+        finish its pending writes."""
         self._draining.begun = True
         state = self.server_state
         log.info("shutting_down", running=len(state.tasks))
@@ -260,9 +260,9 @@ class GracefulServer(uvicorn.Server):
 
 
 def bound_sockets(host: str, port: int) -> list[socket.socket]:
-    """Sockets on all addresses of a host, bound and not listening yet; port 0 stands for one that is free on the first.
+    """Binds sockets to all addresses of a host, without listening; port 0 means one that is free on the first address.
 
-    They are bound before anything else is done, so that a port in use ends the start before storage is touched.
+    The server binds them before anything else, so that a port in use ends the start before storage is touched.
     Raises OSError: the host has no address here, or the port is taken."""
     bound: list[socket.socket] = []
     unusable: OSError | None = None
@@ -282,7 +282,7 @@ def bound_sockets(host: str, port: int) -> list[socket.socket]:
 
 
 def _bound_socket(family: int, place: tuple[Any, ...], *, shared: bool = False) -> socket.socket:
-    """`shared`: other sockets of this user may be bound to the same place; the kernel shares connections out."""
+    """Binds a socket. `shared`: other sockets of this user may share its address; the kernel spreads connections."""
     one = socket.socket(family, socket.SOCK_STREAM)
     try:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -310,7 +310,7 @@ def leave_after(seconds: float) -> None:
 
 
 def _raise_file_limit() -> int:
-    """Raises the limit of open files as far as the system allows, and returns it. The usual 1,024 is for `select`.
+    """Raises the limit of open files as far as the system allows, and returns it. The usual 1,024 suits `select`.
 
     Half of the files are for clients, half for upstreams and the storage, so that a flood of connections cannot starve
     running requests.
@@ -323,17 +323,17 @@ def _raise_file_limit() -> int:
     return MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else soft
 
 
-# Several processes behind one port: one for each core that is to be used (`gateway serve --workers N`). The process
-# that starts them serves nobody: it starts one anew that dies, and ends them in order. The kernel shares new
-# connections out among them.
+# Several processes behind one port: one for each core to use (`gateway serve --workers N`). The process that starts
+# them serves no requests: it restarts a worker that dies, and shuts the workers down gracefully. The kernel distributes
+# new connections among them.
 
 MIN_LIFE, MIN_LIFE_FAILED = 5.0, 60.0
-"""Seconds that a worker lives, or it is started anew only after a while; and one that ended with 1, as after a start
-that failed."""
+"""Seconds that a worker has to live to be restarted without a pause; the second figure is for one that exited with 1,
+as after a failed start."""
 MAX_PAUSE = 30.0
-"""Seconds before a worker is started that died at once each time; the first time it is one second."""
+"""The longest pause, in seconds, before a worker that keeps dying at once is restarted; the first is one second."""
 PATIENCE = 5.0
-"""Seconds beyond the workers' own time to end, after which they are killed."""
+"""Seconds after the workers' own shutdown time at which they are killed."""
 HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 workers_log = logs.get_logger("gateway.operations.workers")
 Work = Callable[["WorkerFacts"], int]
@@ -341,8 +341,8 @@ Work = Callable[["WorkerFacts"], int]
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
-    """What a worker knows of the others: its number, where all of them count, and a pipe that ends with the process
-    which started it."""
+    """What a worker knows of the others: its number, the shared counts, and a pipe that closes when the process that
+    started it ends."""
 
     number: int
     counts: SharedCounts
@@ -351,7 +351,7 @@ class WorkerFacts:
 
 @dataclass(slots=True)
 class _WorkerSlot:
-    """A worker that runs or is to run: `pid` is 0 while it is not running, `due` is when it is to be started."""
+    """A worker that runs or is to run. `pid`: 0 while it does not run; `due`: when to start it (monotonic)."""
 
     number: int
     pid: int = 0
@@ -361,9 +361,9 @@ class _WorkerSlot:
 
 
 class WorkerSupervisor:
-    """Runs workers until it is asked to end.
-    `work`: what a worker does, in a process of its own; gives its exit status; `grace`: seconds within which a worker
-    that was asked to end has ended."""
+    """Runs workers until a signal asks it to end.
+    `work`: the function of a worker, in its own process; returns its exit status; `grace`: seconds within which a
+    worker that was asked to end has ended."""
 
     def __init__(self, count: int, work: Work, grace: float) -> None:
         self._work, self._grace = work, grace
@@ -373,7 +373,7 @@ class WorkerSupervisor:
         self._lifeline_read, self._lifeline_write = os.pipe()
 
     def run(self) -> int:
-        """Returns 0, or 1 if the first worker cannot start: its log says why."""
+        """Runs the workers; returns 0, or 1 if a worker fails before any has served: its log gives the reason."""
         with tempfile.TemporaryDirectory(prefix="gateway-") as folder:
             self._folder = Path(folder)
             for number in HEARD:
@@ -406,7 +406,7 @@ class WorkerSupervisor:
 
     def _start(self, place: _WorkerSlot) -> None:
         place.started = time.monotonic()
-        signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)  # none may come before the worker listens for itself
+        signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)  # none may arrive before the worker handles signals itself
         try:
             pid = os.fork()
         except OSError as error:  # no memory, or too many processes: the others go on
@@ -431,7 +431,7 @@ class WorkerSupervisor:
             status = self._work(WorkerFacts(place.number, counts, self._lifeline_read))
         except ConfigurationError as error:
             workers_log.failure("start_failed", reason=str(error), worker=place.number)
-        except BaseException as fault:  # noqa: BLE001 - nothing may run on in the place of the supervisor
+        except BaseException as fault:  # noqa: BLE001 - a worker must not go on as a second supervisor
             workers_log.fault("worker_failed", fault, worker=place.number)
         finally:
             os._exit(status)
@@ -446,13 +446,13 @@ class WorkerSupervisor:
         workers_log.warning("worker_died", worker=place.number, status=status, lived=round(lived, 1), again_in=pause)
 
     def _pause(self, place: _WorkerSlot) -> float:
-        """Puts off the next start, each time for longer; returns for how many seconds."""
+        """Delays the next start, longer each time; returns the delay in seconds."""
         pause = place.pause
         place.due, place.pause = time.monotonic() + pause, min(MAX_PAUSE, 2 * pause)
         return pause
 
     def _ended(self) -> list[tuple[_WorkerSlot, int]]:
-        """The workers that have ended since, each with its exit status; below zero: the signal that ended it."""
+        """Returns the workers that ended since the last call, each with its exit status; below zero: its signal."""
         found: list[tuple[_WorkerSlot, int]] = []
         for place in self._places:
             if not place.pid:
@@ -465,8 +465,8 @@ class WorkerSupervisor:
         return found
 
     def _end_all(self) -> int:
-        """Ends the workers in order; a second signal hurries them. That is passed on as SIGINT: of SIGTERM a worker may
-        get one from whoever sends it to all processes, too, as systemd does."""
+        """Shuts the workers down gracefully; a second signal hurries them. It is passed on as SIGINT: a worker may also
+        get a SIGTERM directly from a sender that signals all processes, as systemd does."""
         passed_on = 0
         deadline = time.monotonic() + self._grace + PATIENCE
         while any(place.pid for place in self._places):
@@ -486,7 +486,7 @@ class WorkerSupervisor:
                     os.kill(place.pid, number)
 
     def _wait(self, seconds: float) -> None:
-        """Until a signal comes, at most so long."""
+        """Waits for a signal, at most the given number of seconds."""
         ready, _, _ = select.select([self._wake_read], [], [], max(0.0, seconds))
         if ready:
             os.read(self._wake_read, 512)

@@ -1,8 +1,8 @@
-"""`gateway tail`: a line for each request as its bill comes, beside any number of running servers (guarantee §13.9).
+"""`gateway tail`: a line for each request when its bill is written, while servers run (guarantee §13.9).
 
-A request's place in the ledger is when it arrived, and its bill is written when it ends, minutes later perhaps: what is
-new may stand anywhere among what was seen. So each look reads again the last `OVERLAP`, and now and then `REACH`, and
-shows what it has not seen.
+The ledger is ordered by arrival, but a bill is written when its request ends, perhaps minutes later: a new bill may
+precede some that were already shown. So each look reads the last `OVERLAP` again, at times the last `REACH`, and shows
+the requests that it has not seen.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ from gateway.storage.reports import request_list
 TAIL_PAUSE_SECONDS = 0.5
 OVERLAP = timedelta(seconds=15)
 REACH = timedelta(hours=1)
-"""How long before the latest arrival a request may have arrived whose bill is still to come."""
+"""How long before the latest arrival a request without a bill yet may have arrived."""
 REACH_SECONDS, SHARE = 2.0, 20
-"""At least so long between two looks that go back so far, and so many times as long as the last of them took."""
+"""The least seconds between two looks over `REACH`, and the pause as a multiple of how long the last of them took."""
 TAIL_PAGE = 1000
 Told = tuple[report_lists.RequestLine, Mapping[str, Any]]
 """A request, and its `response_metadata`."""
@@ -46,9 +46,9 @@ Told = tuple[report_lists.RequestLine, Mapping[str, Any]]
 
 @dataclass(slots=True)
 class LedgerTail:
-    """What was seen of the ledger, and what is new in it. Each method is a few short transactions.
-    Raises StorageUnavailable: from any method: the storage cannot be reached; what it would have found is found
-    later."""
+    """Follows the ledger: the requests that were seen, and the new ones. Each method is a few short transactions.
+    Raises StorageUnavailable: from any method: the storage cannot be reached; a later call finds what this one
+    missed."""
 
     transactions: DatabaseTransactions
     choice: report_lists.RequestChoice
@@ -57,7 +57,7 @@ class LedgerTail:
     _seen: dict[str, datetime] = field(default_factory=dict)
 
     async def begin(self, lines: int) -> list[Told]:
-        """The latest requests, that many; all others that are there are old."""
+        """Returns the latest `lines` requests; all others in the ledger count as seen."""
         self._newest = await self._latest()
         self._seen = {place.id: place.time for place in await self._since(REACH)}
         if not lines:
@@ -69,7 +69,7 @@ class LedgerTail:
         return told
 
     async def look(self, reach: timedelta = OVERLAP) -> list[Told]:
-        """The new requests among those that arrived so long before the latest or later, in the order of arrival."""
+        """Returns the requests that are new and arrived at most `reach` before the latest one, in order of arrival."""
         latest = await self._latest()
         fresh = [place for place in await self._since(reach) if place.id not in self._seen]
         found = await self._told([place.id for place in fresh])
@@ -81,7 +81,7 @@ class LedgerTail:
         return found
 
     async def _latest(self) -> datetime | None:
-        """The latest arrival of any request of the tenant; no clock of a server that is fast counts."""
+        """Returns the latest arrival of any request of the tenant, at most now: a server's clock may be fast."""
         part = report_lists.ListPart(report_lists.RequestChoice(tenant=self.choice.tenant), limit=1)
         found = await self.transactions.run(lambda connection: request_list.read_arrivals(connection, part))
         return min(found[0].time, self.clock.now()) if found else None
@@ -111,14 +111,14 @@ class LedgerTail:
 
 
 def _exact(line: report_lists.RequestLine, metadata: Mapping[str, Any]) -> report_lists.RequestLine:
-    """The request with its cost where that is more than a column holds."""
+    """Returns the request, with its cost from the metadata if that exceeds what a column holds."""
     if line.cost != turn.LARGEST_KEPT:
         return line
     return replace(line, cost=(metadata.get("cost") or {}).get("total_cost", line.cost))
 
 
 def tail(call: CommandCall) -> int:
-    """Writes until it is interrupted; returns 1 if the storage cannot be read at the start."""
+    """Writes requests until interrupted; returns 1 if the storage cannot be read at the start."""
     options, screen = call.options, call.screen
     choice = report_lists.RequestChoice(tenant=options.tenant, model=options.model, user=options.user)
 
@@ -166,7 +166,7 @@ def _more(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pieces(line: report_lists.RequestLine, metadata: Mapping[str, Any], *, of_all: bool) -> list[tuple[Piece, int]]:
-    """The parts of a line, each with when it goes where the terminal is narrow."""
+    """Returns the pieces of a line, each with its rank: a narrow terminal drops the greatest first."""
     more = _more(metadata)
     took = f"{float(more['total_ms']) / 1000:.1f}s" if isinstance(more["total_ms"], int | float | Decimal) else ""
     tokens = f"{line.prompt_tokens}→{line.completion_tokens}"

@@ -1,6 +1,6 @@
-"""What the first requests of a process would otherwise wait for is loaded once the server answers, in the background.
+"""Loads in the background, after the server has started, what the first requests would otherwise wait for.
 
-What is loaded follows from the configuration: nothing is that no request could need.
+The configuration decides what is loaded: nothing that no request could need.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from gateway.upstream.routing import ConfiguredRouter, ModelCatalogue, catalogue
 
 log = logs.get_logger("gateway.operations.warm_up")
 WARM_UP_AFTER = 0.25
-"""Seconds after the start: requests that are waiting by then go before what only later ones need."""
+"""Seconds after the start, so that requests that already wait go first."""
 SWITCH_SECONDS = 0.0005
-"""For which a thread that loads keeps the interpreter while a request waits for it; usually ten times as much."""
+"""How long a loading thread keeps the interpreter while a request waits for it; the default is ten times as much."""
 NEVER_COLLECTED = 2**30
-"""Collections of middle-aged objects before one of all."""
+"""Collections of the middle generation before a full one."""
 BUDGET_TOKENS = 600
 REHEARSED = "\n\n".join(
     f"## Part {n}\n\nThe keeper of lamp {n} is called Name{n * 7}. Since {1900 + n % 90} it has burned {n % 9} oils."
     for n in range(120)
 )
-"""A document of a few pages, which that budget does not hold."""
+"""A document of a few pages, which exceeds that budget."""
 QUESTION = "Who keeps lamp 77, and since when?"
 
 
@@ -48,14 +48,14 @@ class WarmUpPiece:
 
 
 class WarmUp:
-    """Loads pieces one after the other. A fault in one is logged and costs no other; a request that needs it meets the
-    fault itself, or loads it. Cancelled, it begins no further piece."""
+    """Loads pieces one after the other. A failed piece is logged and does not stop the others; a request that needs it
+    loads it itself, or fails the same way. After cancellation no further piece begins."""
 
     def __init__(self, pieces: Sequence[WarmUpPiece], clock: ports.Clock, after: float = WARM_UP_AFTER) -> None:
         self._pieces, self._clock, self._after = pieces, clock, after
 
     async def run(self) -> None:
-        """Returns once all was tried."""
+        """Waits `after` seconds, then loads all pieces; returns after the last attempt."""
         await asyncio.sleep(self._after)
         began = self._clock.monotonic()
         faults = 0
@@ -79,10 +79,10 @@ def warm_up_pieces(
     load_embedder: Callable[[], Awaitable[object]] | None,
     clock: ports.Clock,
 ) -> list[WarmUpPiece]:
-    """What this configuration's first requests need, the most common first.
+    """Returns the pieces that this configuration's first requests need, the most common first.
 
-    Vocabularies also count what an abandoned stream has cost. A model that is not listed is mostly counted by the
-    default one.
+    Vocabularies also count the tokens of an abandoned stream. A model that is not listed mostly uses the default
+    vocabulary.
     """
     entries = [entry for entry in settings.model_list if catalogue.unsupported(entry) is None]
     names = [entry.model_name for entry in entries]
@@ -116,8 +116,8 @@ async def _load(router: ConfiguredRouter, counters: CounterRegistry, name: str) 
 async def rehearse_context(
     settings: Settings, facts: ModelFacts, counters: CounterRegistry, clock: ports.Clock
 ) -> None:
-    """Reduces a made-up document by the way that a request's takes: numpy, stemmers, and whatever else is loaded or
-    compiled at its first use is there then. No storage, no model and no cache has a part in it."""
+    """Reduces a made-up document on the same path as a request's document. That loads numpy, stemmers, and whatever
+    else is loaded or compiled at its first use. It uses no storage, no model and no cache."""
     counted = ModelFacts(facts.name, tokenizer=facts.tokenizer)  # its window may be too small even for this question
     budget = PromptBudget(BUDGET_TOKENS, None)
     body = {
@@ -137,9 +137,9 @@ async def rehearse_context(
 
 @contextmanager
 def _giving_way() -> Iterator[None]:
-    """Lets requests have the interpreter sooner than usual from a thread that loads, and keeps the collector from
-    looking at all objects meanwhile: what is loaded stays, and each look would stop every request for a third of a
-    second. At the end all that is there is taken out of its later looks, too."""
+    """Lets requests take the interpreter from a loading thread sooner than usual; suspends full garbage collections:
+    loaded objects stay, and each full collection would stop every request for a third of a second. At the end, exempts
+    all existing objects from later collections."""
     usual, thresholds = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(min(usual, SWITCH_SECONDS))
     gc.set_threshold(*thresholds[:2], NEVER_COLLECTED)
