@@ -41,34 +41,34 @@ SHORT_DIGITS = 3
 UNITS = ("B", "KB", "MB", "GB", "TB")
 CENTS = 2
 TERMS = {
-    "agent": "Who answers a request in a conversation that several share.",
+    "agent": "The participant that answers a request in a conversation that several share.",
     "artifact": "A tool result or document that may enter a context.",
     "branch": "A path through a conversation's tree of messages. An edit or regeneration starts one.",
     "budget": "Tokens that a prompt may take.",
     "calibration": "Learning a model's margin from the usage that its upstream reports.",
-    "direct bill": "What a client's own requests would have cost without the gateway, by the same prices and the same "
-    "prompt cache.",
+    "direct bill": "What a client's own requests would have cost without the gateway, at the same prices and with the "
+    "same prompt cache.",
     "extract": "Passages of an artifact, in document order, instead of all of it.",
     "fallback": "The context made without a plan, or with one summary missing.",
     "internal model": "Planner, summarizer or embedder; never the primary model.",
     "margin": "Tokens of a model per token of the vocabulary used to count.",
-    "net saving": "The direct bill less what was billed; a loss is below 0.",
+    "net saving": "The direct bill minus what was billed; a loss is below 0.",
     "plan": "A planner's decision: a strategy per artifact, and search queries.",
     "planner": "The cheap model that may plan a context.",
     "primary model": "The model that the client asked for.",
-    "prompt cache": "What a provider keeps of the beginning of a prompt, and bills at a lower price when it comes "
+    "prompt cache": "The beginning of a prompt, which a provider stores and bills at a lower price when it is sent "
     "again.",
     "recall": "Finding passages outside the window for a question.",
-    "replay": "Past turns asked again, on a branch of their own.",
-    "rolling summary": "Summaries of a conversation's oldest turns, made behind answers.",
-    "session": "A client's own name of a conversation.",
-    "strategy": "What becomes of an artifact: forwarded in full, as a summary, as an extract, in a shorter form with "
-    "nothing missing, or left out.",
-    "tenant": "The owner of a key; of stored rows and cache entries.",
-    "turn": "A user message and everything up to the final answer; also what users say amid its tool steps.",
-    "refused": "Of a request: answered with an error before a model was asked; it has no bill.",
-    "unmetered": "Of a request: its direct bill is not known, so it is in no net saving.",
-    "window": "What is forwarded: system messages, the memory message and an unbroken run of turns.",
+    "replay": "Past turns run again, on a branch of their own.",
+    "rolling summary": "Summaries of a conversation's oldest turns, made in the background after an answer.",
+    "session": "A client's own name for a conversation.",
+    "strategy": "What is done with an artifact: it is forwarded in full, as a summary, as an extract or in a shorter form "
+    "with nothing missing, or it is left out.",
+    "tenant": "The owner of keys, stored rows and cache entries.",
+    "turn": "A user message and everything up to the final answer, also user messages between its tool steps.",
+    "refused": "A refused request was answered with an error before a model was called; it has no bill.",
+    "unmetered": "An unmetered request has no known direct bill, so it is in no net saving.",
+    "window": "What is forwarded: system messages, the memory message and a contiguous run of turns.",
 }
 """Words of the pages that are this product's own, with what they mean: shown on hover, and listed at `/ui/glossary`.
 docs/glossary.md says the same of them."""
