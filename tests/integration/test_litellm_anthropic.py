@@ -389,6 +389,20 @@ async def test_s8_the_clients_own_key_goes_up(provider: respx.Route, monkeypatch
         deployment(SONNET, api_key=None)
 
 
+async def test_s1_a_field_of_null_says_nothing(provider: respx.Route) -> None:
+    """Clients send it for what they leave out."""
+    names = ("web_search_options", "tools", "tool_choice", "response_format", "stop", "temperature", "reasoning_effort")
+    await ask(provider, wire.message(wire.text("Rain.")), False, ASK, **dict.fromkeys(names))
+    assert sent(provider).keys() == {"model", "messages", "max_tokens"}
+
+
+@pytest.mark.parametrize("options", ["near", [1], 0])
+async def test_s7_a_field_that_litellm_cannot_read_is_a_400(provider: respx.Route, options: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        await complete(deployment(SONNET), ASK, web_search_options=options)
+    assert not provider.called
+
+
 async def test_s7_messages_that_cannot_be_translated_are_a_400(provider: respx.Route) -> None:
     """§7: bad input is never a 5xx."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png,nothing"}}

@@ -131,7 +131,9 @@ def _without_answer(error: BaseException, status: int, deployment: ModelDeployme
             fault.__cause__ = next((e for e in _chain(error) if isinstance(e, OSError)), None)
         return translation(fault, begun=False, origin=_origin(deployment))
     response: Any = getattr(error, "response", None)
-    if status in (404, 429) or (status >= 500 and "APIConnectionError" not in names):
+    # Of these providers every answer comes over the gateway's own connections, and none did.
+    is_litellms = "TypeError" in names and provider_of(deployment) in ("anthropic", *GEMINIS)
+    if status in (404, 429) or (status >= 500 and "APIConnectionError" not in names and not is_litellms):
         return said(status, text, None, dict(getattr(response, "headers", None) or {}), deployment)
     field = NAMED_PARAMETER.search(text)
     code = "unsupported_parameter" if "UnsupportedParamsError" in names else "invalid_request"
@@ -257,7 +259,8 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
     extra: dict[str, Any] = {}
     for name, value in body.items():
         if name in REQUEST_FIELDS:
-            found[name] = copy.deepcopy(value)
+            if value is not None:  # says nothing; litellm stumbles over some
+                found[name] = copy.deepcopy(value)
         elif name not in WITHHELD:
             if name not in deployment.parameters and (name in owned or NOT_A_CLIENTS.search(name)):
                 text = f"The field {name!r} cannot be sent to the provider of {deployment.model!r}."
