@@ -76,7 +76,8 @@ CREDENTIAL_FIELDS = ("azure_ad_token", "client_secret", "vertex_credentials", "a
 
 
 class LitellmParams(BaseModel):
-    """A deployment, in LiteLLM's shape. Parameters that are not named here are sent with each request."""
+    """A deployment, in LiteLLM's shape. Parameters that are named nowhere, neither here nor by LiteLLM, are sent with
+    each request."""
 
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, defer_build=True)
 
