@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 from collections import Counter
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -200,3 +201,25 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> _Function:
         len([each for each in parameters if each.arg not in ("self", "cls")]),
         ast.get_docstring(node) is not None,
     )
+
+
+VERB = re.compile(r"[A-Z][a-z]+s\b")
+NOUNS = frozenset(("Artifacts", "Bytes", "Conversations", "Sockets", "Status", "This", "Tokens", "Whose"))
+"""First words of docstrings that end as verbs of the third person do, and are none."""
+
+
+def without_a_verb(package: Path = PACKAGE) -> list[str]:
+    """Lists the public functions whose docstring does not begin with a verb of the third person. Those of classes and
+    properties are not looked at: they name a thing."""
+    found: list[str] = []
+    for path in sorted(package.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("_"):
+                continue
+            if any("property" in ast.unparse(each) for each in node.decorator_list):
+                continue
+            text = ast.get_docstring(node)
+            verb = VERB.match(text) if text else None
+            if text and (verb is None or verb[0] in NOUNS):
+                found.append(f"{path.relative_to(package)}:{node.lineno} {node.name}: {text.splitlines()[0][:60]}")
+    return found

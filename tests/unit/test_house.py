@@ -15,6 +15,7 @@ from tests.house.measure import (
     one_reader,
     past_faces,
     set_from_outside,
+    without_a_verb,
 )
 
 
@@ -60,6 +61,14 @@ def test_a_part_is_what_one_neighbour_reads_and_has_few_lines(tmp_path: Path) ->
     }.items():
         (package / f"{name}.py").write_text(text)
     assert one_reader(tmp_path / "house") == ["house.room.part"]
+
+
+def test_a_docstring_says_first_what_its_function_does(tmp_path: Path) -> None:
+    assert without_a_verb() == []
+    (tmp_path / "a.py").write_text(
+        'def f():\n    """The sum."""\ndef g():\n    """Adds."""\ndef h():\n    """Bytes of it."""'
+    )
+    assert [line.split()[1] for line in without_a_verb(tmp_path)] == ["f:", "h:"]
 
 
 def test_imports_run_downward() -> None:

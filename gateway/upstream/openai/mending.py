@@ -436,7 +436,7 @@ def _choices_of(answer: Any) -> Any:
 
 
 def usage_in(answer: Any) -> Json | None:
-    """What an answer, or a chunk of one, says that it used; None where it says nothing."""
+    """Returns the usage that an answer or a chunk reports, without figures out of range; None if it reports none."""
     usage = answer.get("usage") if isinstance(answer, dict) else None
     return bill.sound(usage) if isinstance(usage, dict) else None
 
