@@ -64,7 +64,8 @@ class TrailEndpoints:
         caller = _admin((await received(scope, receive, self.auth, None)).caller)
         given = parameters(scope["query_string"].decode("latin-1"))
         query = trail_query({name: value for name, value in given.items() if name not in ("limit", "order")})
-        details = {"after": query.after} if query.after is not None else {}
+        filters = {name: given[name] for name in ("action", "actor", "since", "until") if name in given}
+        details = {**({"after": query.after} if query.after is not None else {}), **filters}
         await self.trail.saw(audit_log.NewEvent(audit_log.actor_of(caller), "trail.exported", details=details))
         await send_start(send, 200, AUDIT_LOG_HEADERS)
         async for page in audit_events.all_events(self.transactions, query):

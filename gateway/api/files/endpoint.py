@@ -48,7 +48,7 @@ class UploadForm:
             )
         declared = header(scope, b"content-length") or ""
         self._most = max_bytes + AROUND
-        if declared.isdigit() and int(declared) > self._most:
+        if declared.isdecimal() and int(declared) > self._most:
             raise self._too_large()
         self._receive = receive
         self._known = (*FIELDS, *own)

@@ -67,7 +67,7 @@ class RelayedUpload:
         self._ended = asyncio.Event()
         if not self.present:
             self._ended.set()
-        if self.length is not None and self.length.isdigit() and int(self.length) > max_bytes:
+        if self.length is not None and self.length.isdecimal() and int(self.length) > max_bytes:
             raise self._too_large()
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
@@ -89,7 +89,7 @@ class RelayedUpload:
         `place`: the body's share of the budget for large bodies.
         Raises Overloaded: the body is large, and the budget is used up."""
         declared = self.length or ""
-        expected = int(declared) if declared.isdigit() else self._max_bytes
+        expected = int(declared) if declared.isdecimal() else self._max_bytes
         whole = BytesIO()
         async with aclosing(aiter(self)) as pieces:
             async for piece in pieces:
@@ -386,7 +386,7 @@ class CallMeter:
         )
         declared = self._upload.length or ""
         try:
-            await self._bills.begin(metered, max(metered.request.size, int(declared) if declared.isdigit() else 0))
+            await self._bills.begin(metered, max(metered.request.size, int(declared) if declared.isdecimal() else 0))
         except BaseException:
             self._bills.left(metered)  # it may be written all the same
             raise

@@ -164,7 +164,7 @@ async def read_body(scope: Scope, receive: Receive, max_bytes: int, place: BodyS
     ClientDisconnected: the client left before it was complete."""
     check_encoding(scope)
     declared = header(scope, b"content-length")
-    expected = int(declared) if declared and declared.isdigit() else max_bytes
+    expected = int(declared) if declared and declared.isdecimal() else max_bytes
     if expected > max_bytes:
         raise errors.RequestTooLarge(f"The request body exceeds {max_bytes} bytes.")
     whole: BytesIO | None = None

@@ -189,7 +189,7 @@ def money(value: Decimal, *, at_least: bool = False) -> str:
     size = abs(value)
     if not size or size >= 1:
         least = Decimal("0.01")
-    elif size < MIN_SHOWN:
+    elif size < MIN_SHOWN and not at_least:
         return f"{'-' if value < 0 else ''}<${MIN_SHOWN:f}"
     else:
         least = Decimal(1).scaleb(size.adjusted() + 1 - SHORT_DIGITS)

@@ -148,7 +148,7 @@ def test_s12_12_figures_of_all_tenants_and_the_trail_itself(guarded: GatewayProc
     before = latest(guarded)
     with http(guarded, ADMIN) as client:
         assert client.get("/organization/costs", params={"start_time": 1793491200}).status_code == 200
-        lines = client.get("/gateway/trail/export", params={"after": before})
+        lines = client.get("/gateway/trail/export", params={"after": before, "since": "1793491200"})
     with http(guarded, VIEWER) as client:
         assert client.get("/organization/costs", params={"start_time": 1793491200}).status_code == 200
         for path in ("/gateway/trail", "/gateway/trail/export"):
@@ -158,6 +158,7 @@ def test_s12_12_figures_of_all_tenants_and_the_trail_itself(guarded: GatewayProc
         ("Ada", "organization.seen", "costs", None),
         ("Ada", "trail.exported", None, None),
     ]
+    assert found[1]["details"] == {"after": before, "since": "1793491200"}
     assert lines.headers["content-type"] == "application/x-ndjson"
     assert [json.loads(line) for line in lines.text.splitlines()] == found
 

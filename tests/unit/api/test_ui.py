@@ -58,6 +58,7 @@ def test_usd_has_all_its_digits(value: Decimal | None, at_least: bool, shown: st
         ("0.0000001", False, "<$0.000001"),
         ("-0.0000001", False, "-<$0.000001"),
         ("0.0129999", True, "≥ $0.0129"),
+        ("0.00000012", True, "≥ $0.00000012"),
     ],
 )
 def test_money_on_screen_is_short(value: str, at_least: bool, shown: str) -> None:
