@@ -1,4 +1,4 @@
-"""`gateway show`: explains a conversation, one of its turns, or a request, out of what is stored (guarantee §13.9)."""
+"""`gateway show`: explains a conversation, one of its turns, or a request, from stored data (guarantee §13.9)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ from gateway.storage.conversations import PastReader
 from gateway.storage.database import DatabaseTransactions
 from gateway.storage.reports import request_list
 
-# A conversation: what it took, a line for each turn, and its branches.
+# A conversation: its totals, a line for each turn, and its branches.
 
 TURN_COLUMNS = (
     TableColumn("turn", is_right=True),
@@ -74,14 +74,14 @@ BILL_COLUMNS = (
 
 
 class TurnDecisions(NamedTuple):
-    """What the requests of a turn decided on: how many artifacts, and which warnings they had."""
+    """How many artifacts the requests of a turn decided on, and their warnings."""
 
     artifacts_decided: int
     warnings: list[str]
 
 
 def decided_in(metadata: Iterable[Mapping[str, Any]]) -> TurnDecisions:
-    """Out of the bills of a turn."""
+    """Counts the decided artifacts of a turn, and collects its warnings, from its bills' `response_metadata`."""
     used = [each.get("context_utilization") or {} for each in metadata]
     artifacts = sum(len(each.get("artifacts_processed") or ()) for each in used)
     return TurnDecisions(
@@ -90,7 +90,7 @@ def decided_in(metadata: Iterable[Mapping[str, Any]]) -> TurnDecisions:
 
 
 def write_conversation(screen: CommandScreen, found: ExplainedConversation, decided: Sequence[TurnDecisions]) -> None:
-    """The whole of it; of a long one the latest turns."""
+    """Writes a conversation: its head, a table of its turns (the latest if there are many), and its branches."""
     _conversation_head(screen, found)
     if not found.turns:
         screen.line("no messages yet")
@@ -107,7 +107,7 @@ def write_conversation(screen: CommandScreen, found: ExplainedConversation, deci
 
 
 def write_turn(screen: CommandScreen, found: ExplainedConversation, turn: ExplainedTurn) -> None:
-    """The head of one turn."""
+    """Writes the head of one turn: its status, question and cost."""
     sums = turn.sums
     name, status = found.outline.conversation_id, (turn.status, STATUS_STYLES.get(turn.status, "yellow"))
     screen.line(("conversation ", "bold"), (name, ID_STYLE), f", turn {turn.number} of {found.turns}: ", status)
@@ -116,7 +116,7 @@ def write_turn(screen: CommandScreen, found: ExplainedConversation, turn: Explai
 
 
 def write_bills(screen: CommandScreen, lines: Sequence[report_lists.RequestLine]) -> None:
-    """Requests by their bills alone."""
+    """Writes a table of requests from their bills alone."""
     screen.table(BILL_COLUMNS, [_bill_row(line) for line in lines])
 
 
@@ -183,7 +183,7 @@ def _bill_row(line: report_lists.RequestLine) -> list[Piece]:
             printing.usd_text(line.planning_cost)]  # fmt: skip
 
 
-# What the codes of explanations mean, in words.
+# The texts of explanation codes.
 
 WORDS = {
     request.NOT_STORED: "its words were not kept: store: false, a dry run, or mode off without a conversation",
@@ -202,27 +202,27 @@ WORDS = {
     prefix.MEMORY_CHANGED: "the memory message changed",
     prefix.REWORDED: "a message was forwarded in another form",
 }
-"""By code. A code that is not here is told as it is."""
+"""By code. An unknown code is shown as it is."""
 OF_ORIGINALS = {
     artifacts.EXCERPTS: "excerpts of old turns: there is no one original",
     artifacts.SUMMARY_OF_TURNS: "a summary of old turns: there is no one original",
     artifacts.NOT_READ: "a file, which is not read again for this",
     artifacts.GONE: "its original is not stored any more",
 }
-"""Why the original of an artifact is not there."""
+"""By code: why the original of an artifact is missing."""
 
 
 def said(code: str | None) -> str:
-    """What a code means."""
+    """Returns the text of an explanation code; an unknown code itself, "" for None."""
     return WORDS.get(code or "", code or "")
 
 
 def why_gone(code: str) -> str:
-    """Why an artifact's original is not there."""
+    """Returns the text of a code that explains why an artifact's original is missing; an unknown code itself."""
     return OF_ORIGINALS.get(code, code)
 
 
-# Why a request was put together as it was, and the arithmetic of its bill.
+# Why a request was assembled as it was, and the arithmetic of its bill.
 
 WHY_BEGIN_CHARS = 200
 """Of a message."""
@@ -237,7 +237,7 @@ Json = dict[str, Any]
 
 
 def write_why(screen: CommandScreen, found: ExplainedRequest) -> None:
-    """Artifacts, plan, where the prompt stopped beginning as the one before, arithmetic."""
+    """Writes a request's artifacts, its plan, where its prompt diverges from the previous one, and its arithmetic."""
     used = found.used
     screen.line()
     screen.line(("why", "bold"))
@@ -360,7 +360,7 @@ def _products(lines: Sequence[bill.PriceLine]) -> Iterable[str]:
         yield f"{line.kind}: {line.tokens} × {line.rate:f} = {line.cost:f}"
 
 
-# A request: its window, its bill, and what was forwarded.
+# A request: its window, its bill, and what was sent upstream.
 
 BEGIN_CHARS = 100
 """Of a message."""
@@ -393,7 +393,7 @@ CHANGE_STYLES = {
 
 
 def write_request(screen: CommandScreen, found: ExplainedRequest, *, sent: bool, why: bool) -> None:
-    """All of it that is asked for."""
+    """Writes a request: its head, window and bill. `sent`: also its messages sent upstream; `why`: also the reasons."""
     _head(screen, found)
     _window(screen, found)
     _bill(screen, found)
@@ -407,7 +407,7 @@ def write_request(screen: CommandScreen, found: ExplainedRequest, *, sent: bool,
 
 
 def _failure(screen: CommandScreen, entry: turn.LedgerEntry) -> None:
-    """How it failed, and which tries did."""
+    """Writes how a request failed, and its failed attempts."""
     failure = entry.failure
     if failure is None:
         return
@@ -521,12 +521,12 @@ def _message(number: int, each: message_changes.MessageChange) -> list[Piece]:
 CONVERSATION, REQUEST = "conv_", ("req_", ids.COMPLETION, ids.RESPONSE, ids.MESSAGE)
 WHOLE_ID = len(ids.new_id(CONVERSATION))
 MAX_BILLS = 1000
-"""Bills that are listed of a deleted conversation."""
+"""The most bills of a deleted conversation that are listed."""
 
 
 def show(call: CommandCall) -> int:
-    """Returns 1 if there is no such thing, or the storage cannot be read.
-    Raises ValueError: the options do not go together, or with the id."""
+    """Shows a conversation, turn or request; returns 1 if it does not exist or the storage cannot be read.
+    Raises ValueError: the options contradict each other or the id."""
     options, name = call.options, call.options.id
     if name.startswith(CONVERSATION):
         if (options.sent or options.why) and options.turn is None:
@@ -549,8 +549,8 @@ def show(call: CommandCall) -> int:
 
 class ShowCommand:
     """One call of the command. Each method returns the exit status.
-    Raises ConversationNotFound, NotFound: from any method: there is none of that id to be seen; StorageUnavailable:
-    from any method: the storage cannot be reached."""
+    Raises ConversationNotFound, NotFound: from any method: there is no such id, or it is another tenant's;
+    StorageUnavailable: from any method: the storage cannot be reached."""
 
     def __init__(self, call: CommandCall, transactions: DatabaseTransactions) -> None:
         self.options, self.screen, self.err = call.options, call.screen, call.err
@@ -559,7 +559,7 @@ class ShowCommand:
         self._min_chars = call.settings.context.document_min_chars
 
     async def conversation(self) -> int:
-        """A conversation, or one of its turns."""
+        """Shows a conversation, or with `--turn` one of its turns; of a deleted conversation its bills."""
         name = await self._named()
         turn = self.options.turn
         choice = TurnChoice() if turn is None else TurnChoice(turn=turn, limit=1)
@@ -579,7 +579,7 @@ class ShowCommand:
         return 0
 
     async def request(self) -> int:
-        """A request."""
+        """Shows a request."""
         found = await self._request(self.options.id)
         if self.options.json:
             self.screen.json(self._request_json(found))
@@ -588,7 +588,7 @@ class ShowCommand:
         return 0
 
     async def _named(self) -> str:
-        """The id, or the only one that begins so. Raises ConversationNotFound: several begin so."""
+        """Completes the beginning of an id. Raises ConversationNotFound: several ids begin with it."""
         name: str = self.options.id
         if len(name) >= WHOLE_ID:
             return name
@@ -601,7 +601,7 @@ class ShowCommand:
         return found.found[0].id if found.found else name
 
     async def _deleted(self, name: str) -> int:
-        """What is left of a conversation that is not stored: its bills."""
+        """Shows the bills of a deleted conversation. Raises ConversationNotFound: there are none."""
         part = report_lists.ListPart(
             report_lists.RequestChoice(tenant=self.options.tenant, conversation=name), limit=MAX_BILLS
         )
@@ -651,7 +651,7 @@ class ShowCommand:
             return None
 
     def _request_json(self, found: ExplainedRequest) -> Json:
-        """All of it; with `--sent` what was forwarded stands in it word for word."""
+        """Returns a request as JSON, with `--sent` including its messages exactly as sent upstream."""
         sent = {"sent": found.sent.messages} if self.options.sent else {}
         return {**as_json.request_json(found), **sent}
 

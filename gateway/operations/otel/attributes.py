@@ -1,8 +1,8 @@
-"""What spans and metrics say, by OpenTelemetry's conventions for HTTP and generative AI: figures, names and ids, and
+"""Attributes of spans and metrics by OpenTelemetry's conventions for HTTP and generative AI: figures, names and ids;
 content only with `telemetry.content`.
 
-The conventions: opentelemetry.io, "Semantic conventions for generative client AI spans", 1.41. What they have no name
-for stands below `gateway.`.
+The conventions: opentelemetry.io, "Semantic conventions for generative client AI spans", 1.41. Attributes that they do
+not name have the prefix `gateway.`.
 """
 
 import asyncio
@@ -31,29 +31,29 @@ PROVIDERS = {
     "watsonx": "ibm.watsonx.ai",
     "xai": "x_ai",
 }
-"""The conventions' names of providers that LiteLLM calls otherwise."""
+"""The conventions' names of providers that LiteLLM names differently."""
 PORTS = {"http": 80, "https": 443}
 SAMPLING_FIGURES = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
 OUTPUT_TYPES = {"json_object": "json", "json_schema": "json", "text": "text"}
 RELAYED_OPERATIONS = {"embeddings": "embeddings", "completions": "text_completion"}
-"""Relayed calls that the conventions have an operation for, by the first segment of their path."""
+"""The conventions' operations of relayed calls, by the path of the call."""
 MAX_TOLD_NAME = 128
 """Characters of a name that an upstream gives."""
 CANCELLED = "cancelled"
-"""`error.type` of a call that was given up: its client left, or it took too long."""
+"""`error.type` of a cancelled call: its client disconnected, or it took too long."""
 MAX_CONTENT_CHARS = 200_000
 """Of the texts of one call that are exported, in either direction."""
 CONTENT_LEFT_OUT = "[left out: too long to export]"
 
 
 def provider_of(deployment: ModelDeployment) -> str:
-    """`gen_ai.provider.name`."""
+    """Returns `gen_ai.provider.name` of a deployment."""
     provider = deployment.origin.partition(" ")[0]
     return PROVIDERS.get(provider, provider)
 
 
 def of_server(deployment: ModelDeployment) -> Attributes:
-    """Where a deployment is served; empty where only its library knows."""
+    """Returns the server address and port of a deployment; empty if only its library knows them."""
     parts = urlsplit(deployment.api_base)
     if not parts.hostname:
         return {}
@@ -61,7 +61,7 @@ def of_server(deployment: ModelDeployment) -> Attributes:
 
 
 def of_request(deployment: ModelDeployment, body: Mapping[str, Any], operation: str = "chat") -> Attributes:
-    """What is known of a call of a model when it begins."""
+    """Returns the attributes of a model call that are known when it begins."""
     found: Attributes = {
         "gen_ai.operation.name": operation,
         "gen_ai.provider.name": provider_of(deployment),
@@ -86,7 +86,7 @@ def of_request(deployment: ModelDeployment, body: Mapping[str, Any], operation: 
 
 
 def of_answer(answer: Mapping[str, Any]) -> Attributes:
-    """What an answer, or what came of one, tells: `id`, `model`, `usage`, and the finish reason of each choice."""
+    """Returns the attributes of a whole or partial answer: `id`, `model`, `usage`, and each choice's finish reason."""
     found: Attributes = {}
     for field in ("id", "model"):
         if isinstance(answer.get(field), str):
@@ -98,7 +98,7 @@ def of_answer(answer: Mapping[str, Any]) -> Attributes:
 
 
 def of_usage(usage: object) -> Attributes:
-    """Tokens as upstream reported them, or as the gateway counted."""
+    """Returns the token counts of a usage that upstream reported or the gateway counted; empty without a usage."""
     if not isinstance(usage, Mapping):
         return {}
     completion = _mapping(usage.get("completion_tokens_details"))
@@ -113,13 +113,13 @@ def of_usage(usage: object) -> Attributes:
 
 
 def of_cost(call: bill.CallCost) -> Attributes:
-    """What a call cost, for who shows it beside the call; nothing where its price is unknown."""
+    """Returns the cost of a call in USD, for tools that show it beside the call; empty if its price is unknown."""
     return {} if call.total is None else {"gen_ai.usage.cost": float(call.total)}
 
 
 def of_bill(entry: turn.LedgerEntry) -> Attributes:
-    """What a bill tells of its request: the decisions about its context, and its sums. Costs are USD; of an unknown
-    price there is none."""
+    """Returns the attributes of a request that its bill holds: decisions about its context, and sums. Costs are in
+    USD, and left out if a price is unknown."""
     bill = entry.metadata
     used, cost = _mapping(bill.get("context_utilization")), _mapping(bill.get("cost"))
     found: Attributes = {"gateway.request_id": entry.request_id, "gateway.status": entry.status}
@@ -150,7 +150,7 @@ def of_bill(entry: turn.LedgerEntry) -> Attributes:
 
 
 def of_session(entry: turn.LedgerEntry) -> Attributes:
-    """Conversation and user, by the conventions' names and by those that Langfuse groups by."""
+    """Returns conversation and user, under the conventions' names and those by which Langfuse groups."""
     found: Attributes = {}
     if entry.conversation_id:
         found |= {"gen_ai.conversation.id": entry.conversation_id, "session.id": entry.conversation_id}
@@ -158,7 +158,7 @@ def of_session(entry: turn.LedgerEntry) -> Attributes:
 
 
 def error_type(error: BaseException) -> str:
-    """`error.type`: few values, and nothing that a client or an upstream wrote."""
+    """Returns `error.type`: one of few values, never text of a client or an upstream."""
     if isinstance(error, errors.UpstreamOverflow):
         return "context_length_exceeded"
     if isinstance(error, errors.UpstreamRefused):
@@ -182,18 +182,18 @@ def _usd(cost: object) -> float | None:
     return float(cost) if isinstance(cost, Decimal | float | int) else None
 
 
-# What users and models wrote: roles with parts, as the conventions have them. Images, sounds and files are named, never
-# exported. Of a call's texts the last messages are exported first, as they are what was asked.
+# Content of users and models: roles with parts, as the conventions define them. Images, sounds and files are named but
+# never exported. If a call's texts are too long, its last messages are exported first: they are the question.
 
 
 def of_input(body: Mapping[str, Any]) -> Attributes:
-    """What was asked, as `gen_ai.input.messages`."""
+    """Renders the messages of a request as `gen_ai.input.messages`; empty without messages."""
     messages = [each for each in body.get("messages") or () if isinstance(each, Mapping)]
     return {"gen_ai.input.messages": _written([(each, None) for each in messages])} if messages else {}
 
 
 def of_output(answer: Mapping[str, Any]) -> Attributes:
-    """What was answered, as `gen_ai.output.messages`."""
+    """Renders the messages of an answer as `gen_ai.output.messages`; empty without messages."""
     choices = [each for each in answer.get("choices") or () if isinstance(each, Mapping)]
     said = [(each.get("message"), each.get("finish_reason") or "error") for each in choices]
     found = [(message, reason) for message, reason in said if isinstance(message, Mapping)]

@@ -1,4 +1,4 @@
-"""What the application wires: OpenTelemetry where it is configured, else nothing at all (guarantee §13.5)."""
+"""Chooses what the application wires: OpenTelemetry if it is configured, else nothing (guarantee §13.5)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -21,7 +21,7 @@ TELEMETRY_EXTRA = "context-gateway[telemetry]"
 
 
 class NoTelemetry:
-    """Nothing is configured: every part that could be watched stays as it is."""
+    """Stands in for `OpenTelemetry` if it is not configured: leaves every part unwrapped."""
 
     def metrics(self, listed: Iterable[str], now: Callable[[], datetime]) -> GatewayMetrics:
         return GatewayMetrics(listed, now)
@@ -40,19 +40,19 @@ class NoTelemetry:
 
     @property
     def spans(self) -> ports.Spans:
-        """Steps are not marked."""
+        """A context manager without effect."""
         return nullcontext
 
     def start(self, snapshot: Callable[[], MetricCounts]) -> None:
-        """There is nothing to start."""
+        """Does nothing: there is nothing to start."""
 
     async def close(self) -> None:
-        """There is nothing to export."""
+        """Does nothing: there is nothing to export."""
 
 
 def open_telemetry(settings: setting_sections.TelemetrySettings) -> "NoTelemetry | OpenTelemetry":
-    """OpenTelemetry as configured; it connects to nothing yet.
-    Raises ConfigurationError: it is configured, and its packages are not installed."""
+    """Creates OpenTelemetry as configured, without connecting yet.
+    Raises ConfigurationError: it is configured, but its packages are not installed."""
     if not settings.is_on:
         return NoTelemetry()
     with _installed():
@@ -61,8 +61,8 @@ def open_telemetry(settings: setting_sections.TelemetrySettings) -> "NoTelemetry
 
 
 async def reach_collector(settings: setting_sections.TelemetrySettings) -> str | None:
-    """What is wrong with the collector, or None; for `gateway check`.
-    Raises ConfigurationError: as `open_telemetry`."""
+    """Checks the collector for `gateway check`; returns the problem, or None.
+    Raises ConfigurationError: the packages of OpenTelemetry are not installed."""
     with _installed():
         from gateway.operations.otel.sdk import reach
     return await asyncio.to_thread(reach, settings)

@@ -1,7 +1,7 @@
-"""OpenTelemetry's SDK: where spans and metrics go, in threads of its own, and what it may say about that in the log.
+"""OpenTelemetry's SDK: exports spans and metrics in its own threads; this module limits what it logs about that.
 
-What waits for a collector is bounded by the SDK (2,048 spans); what does not fit is lost. Its further settings are read
-by the SDK itself under their standard names, such as `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_BSP_MAX_QUEUE_SIZE`.
+The SDK queues at most 2,048 spans for a collector; further ones are lost. It reads its other settings itself under
+their standard names, such as `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_BSP_MAX_QUEUE_SIZE`.
 """
 
 import logging
@@ -27,21 +27,21 @@ from gateway.core.instrumentation import logs
 
 log = logs.get_logger("gateway.operations.otel")
 SCOPE_NAME = "gateway"
-"""Of the instrumentation scope."""
+"""The instrumentation scope."""
 QUIET_SECONDS = 60.0
-"""Between two lines of the log about what could not be exported."""
+"""Between two log lines about failed exports."""
 REACH_SECONDS = 3.0
 """How long `gateway check` waits for a collector."""
 MAX_REASON = 300
 """Characters of a reason in the log."""
 SDK_LOGGER = "opentelemetry"
-"""The logger above all of the SDK's."""
+"""The parent of all loggers of the SDK."""
 
 
 class OtelProviders:
     """The providers of tracers and meters of this process.
 
-    Several workers export each its own: `service.instance.id` tells them apart, and a collector adds up.
+    Each of several workers exports its own data with its own `service.instance.id`; a collector adds them up.
     """
 
     def __init__(self, settings: setting_sections.TelemetrySettings) -> None:
@@ -72,7 +72,7 @@ class OtelProviders:
             self._shutdowns.append(meters.shutdown)
 
     def close(self, seconds: float) -> bool:
-        """Exports what is left; returns whether that was done within so many seconds."""
+        """Exports pending data; returns whether that finished within the given number of seconds."""
         running = [threading.Thread(target=_at_the_end(each), daemon=True) for each in self._shutdowns]
         for thread in running:
             thread.start()
@@ -83,7 +83,7 @@ class OtelProviders:
 
 
 def reach(settings: setting_sections.TelemetrySettings) -> str | None:
-    """Exports nothing once; what is wrong with that, or None."""
+    """Sends one empty export to the collector; returns the problem, or None."""
     endpoint, headers = settings.otlp_endpoint or "", dict(settings.header_fields)
     told = _LoggedOnce()
     logger = logging.getLogger(SDK_LOGGER)
@@ -98,19 +98,19 @@ def reach(settings: setting_sections.TelemetrySettings) -> str | None:
 
 
 class _LoggedOnce(logging.Handler):
-    """Keeps what was logged last."""
+    """Stores the last logged message."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.last = "not reached"
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps it."""
+        """Stores the message of a log record."""
         self.last = record.getMessage()
 
 
 class QuietLog(logging.Handler):
-    """Takes what the SDK logs: a collector that is down is told once a minute, in one line."""
+    """Handles the SDK's log records: reports a collector that is down at most once a minute, in one line."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__(logging.WARNING)
@@ -119,7 +119,7 @@ class QuietLog(logging.Handler):
         self._untold = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes the line, or counts what was not told."""
+        """Logs a record, or counts it as untold if a line was written within the last `QUIET_SECONDS`."""
         now = self._monotonic()
         if now < self._next:
             self._untold += 1
@@ -130,7 +130,7 @@ class QuietLog(logging.Handler):
 
 
 def quieten() -> None:
-    """From now on the SDK's own lines go through a `QuietLog`."""
+    """Redirects the SDK's log records to a `QuietLog`."""
     logger = logging.getLogger(SDK_LOGGER)
     logger.handlers[:] = [QuietLog()]
     logger.propagate = False
@@ -140,7 +140,7 @@ def _at_the_end(shutdown: Callable[[], object]) -> Callable[[], None]:
     def run() -> None:
         try:
             shutdown()
-        except Exception as fault:  # noqa: BLE001 - the process ends, with or without what was left to export
+        except Exception as fault:  # noqa: BLE001 - the process ends, even if pending data was not exported
             log.fault("telemetry_failed", fault)
 
     return run

@@ -1,9 +1,9 @@
-"""What is wired around the parts of the gateway where OpenTelemetry is configured, in the place of `NoTelemetry`: spans
-with `traceparent` on their way (guarantee §13.5), and the client metrics of the conventions.
+"""Wrappers around parts of the gateway if OpenTelemetry is configured, instead of `NoTelemetry`: spans that propagate
+`traceparent` (guarantee §13.5), and the client metrics of the conventions.
 
-A request has a span of the server, and below it one for each step and each call of a model. A span says what its bill
-says, and a bill may come after the answer: when a client leaves, it is recorded behind its back. So the spans that tell
-it wait for it; they end with the time at which their work ended.
+A request has a server span, with a child span for each step and each model call. Spans carry figures of the bill, which
+may be written after the answer, for instance if the client disconnects. So those spans wait for the bill; their end
+time is still the time at which their work ended.
 """
 
 import asyncio
@@ -71,9 +71,9 @@ SECOND = 1_000_000_000
 Scope = MutableMapping[str, Any]
 App = Callable[..., Awaitable[None]]
 BILL_SECONDS = 5.0
-"""How long the spans of a request that is over wait for its bill."""
+"""How long the spans of a finished request wait for its bill."""
 CLIENT_LEFT = "client_disconnected"
-"""`error.type` of a request whose client left: no fault of the server's."""
+"""`error.type` of a request whose client disconnected: no server error."""
 UNTRACED = ("/health/live", "/health/ready", "/metrics")
 INTERNAL_PURPOSES = ("planner", "summarizer", "embedder")
 PARENTS = (b"traceparent", b"tracestate")
@@ -81,12 +81,12 @@ CONTEXT = TraceContextTextMapPropagator()
 """W3C's `traceparent` and `tracestate`, whatever else OTEL_PROPAGATORS names."""
 CURRENT: ContextVar["RequestSpans | None"] = ContextVar("gateway_spans", default=None)
 PURPOSE: ContextVar[str | None] = ContextVar("gateway_purpose", default=None)
-"""For what a call of a model is made; None: to answer the client."""
+"""The purpose of a model call; None: to answer the client."""
 
 
 @contextlib.contextmanager
 def harmless() -> Iterator[None]:
-    """Whatever goes wrong with telemetry costs what it would have told, never the answer (guarantee §13.5)."""
+    """Suppresses and logs every fault of telemetry, so that it never costs an answer (guarantee §13.5)."""
     try:
         yield
     except Exception as fault:  # noqa: BLE001 - see above
@@ -94,22 +94,22 @@ def harmless() -> Iterator[None]:
 
 
 def failed(span: Span, error: BaseException) -> None:
-    """Marks a span's work as failed, without the words of the error: they may hold content."""
+    """Marks a span as failed, without the error's message: it may hold content."""
     kind = error_type(error)
     span.set_attribute("error.type", kind)
     span.set_status(Status(StatusCode.ERROR))
 
 
 class ModelCall:
-    """One call under way, and what has come of it. Whatever goes wrong here costs what it would have told."""
+    """A model call in progress, and the data received so far. A fault here costs telemetry only."""
 
     def __init__(self, span: Span, attributes: Attributes, *, content: bool) -> None:
         self.span = span
         self.attributes = attributes
         self.waits = False
-        """Whether its span is ended by the request, which has the bill; else it ends with the call."""
+        """Whether the request ends the span of the call after the bill; else it ends with the call."""
         self.over: int | None = None
-        """When it ended, in nanoseconds, once nothing more is to come."""
+        """When the call ended, in nanoseconds; None until `end`."""
         self._begun = time.perf_counter_ns()
         self._over: int | None = None
         self.seconds = 0.0
@@ -129,7 +129,7 @@ class ModelCall:
         return answer
 
     def saw(self, chunks: Chunks) -> None:
-        """These chunks have come."""
+        """Records chunks of the stream, and the time of the first one."""
         if self.first_chunk is None:
             self.first_chunk = (time.perf_counter_ns() - self._begun) / SECOND
         with harmless():
@@ -149,17 +149,17 @@ class ModelCall:
             self._record.add(chunk)
 
     def streamed(self) -> None:
-        """The stream has come to its end."""
+        """Records the end of the stream."""
         self._ended()
 
     def failed(self, error: BaseException) -> None:
-        """It was given up or broke off; nothing, if it had come to its end."""
+        """Marks the call as failed or cancelled, unless it has already ended."""
         if self._over is None:
             self.error = error_type(error)
             failed(self.span, error)
 
     def end(self) -> None:
-        """Nothing more is to come. The span ends, unless a bill is to come."""
+        """Completes the call's attributes; ends its span unless that waits for a bill."""
         self._ended()
         if self._reasons:
             self.answer["choices"] = [{"finish_reason": reason} for _, reason in sorted(self._reasons.items())]
@@ -183,7 +183,7 @@ class RequestSpans:
     """The span of a request, and those of its calls that wait for its bill."""
 
     def __init__(self, span: Span, facts: Callable[[], Attributes], done: Callable[["RequestSpans"], None]) -> None:
-        """`facts` are what the edge knows of the request; `done` is called once nothing waits any more."""
+        """`facts`: what the HTTP edge knows of the request; `done`: called when nothing waits for the bill any more."""
         self.span = span
         self.sampled = span.is_recording()
         """Whether anything of the request is traced."""
@@ -195,11 +195,11 @@ class RequestSpans:
 
     @property
     def keeps_content(self) -> bool:
-        """Whether its content may be exported, where content is: not with `store: false`."""
+        """Whether `telemetry.content` may export the request's content: not with `store: false`."""
         return self._facts().get("store") is not False
 
     def called(self, call: ModelCall) -> None:
-        """A call of the primary model has begun: its span waits for the bill, unless the request is complete."""
+        """Registers a call of the primary model: its span waits for the bill, unless the request is complete."""
         if self.sampled and not (self._over is not None and not self._unbilled):
             self._unbilled = call.waits = True
             self._calls.append(call)
@@ -229,14 +229,14 @@ class RequestSpans:
             self.finish()
 
     def _give_up(self) -> None:
-        """No bill has come; that of a call that goes on without its client is still to come."""
+        """Ends the spans without a bill; waits on while a call still runs without its client: its bill will come."""
         if any(call.over is None for call in self._calls):
             asyncio.get_running_loop().call_later(BILL_SECONDS, self._give_up)
         else:
             self.finish()
 
     def finish(self) -> None:
-        """Ends what waits, whatever is still missing."""
+        """Ends all waiting spans, even without a bill."""
         calls, self._calls, self._unbilled = self._calls, [], False
         for call in calls:
             call.waits = False
@@ -256,7 +256,7 @@ class RequestTracing:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """A step of a request (`ports.Spans`)."""
+        """Opens a span around a request's step (`ports.Spans`); for an internal model, only sets the calls' purpose."""
         if name in INTERNAL_PURPOSES:
             token = PURPOSE.set(name)
             try:
@@ -275,12 +275,12 @@ class RequestTracing:
                 raise
 
     def close(self) -> None:
-        """Ends what still waits for a bill."""
+        """Ends all spans that still wait for a bill."""
         for each in list(self._open):
             each.finish()
 
     def app(self, app: App) -> App:
-        """The application with a span around each request, but for health and metrics."""
+        """Wraps the application with a span around each request, except health and metrics."""
 
         async def traced(scope: Scope, receive: Any, send: Any) -> None:
             if scope["type"] != "http" or scope["path"] in UNTRACED:
@@ -325,7 +325,7 @@ class RequestTracing:
 
 
 def is_sampled() -> bool:
-    """Whether what happens now is traced: it is no part of a request that nobody traces."""
+    """Returns whether the current work is traced: only work within an unsampled request is not."""
     spans = CURRENT.get()
     return spans is None or spans.sampled
 
@@ -348,7 +348,7 @@ def answered(status: int, facts: Attributes) -> None:
 
 
 def trace_fields() -> dict[str, Any]:
-    """The ids of the current span, for lines of the log; empty outside of one."""
+    """Returns the ids of the current span for log lines; empty outside a span."""
     context = get_current_span().get_span_context()
     if context is INVALID_SPAN.get_span_context() or not context.is_valid:
         return {}
@@ -362,14 +362,14 @@ OPERATION_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12,
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 OF_CALLS = ("gen_ai.operation.name", "gen_ai.provider.name", "server.address", "server.port")
 READ_SECONDS = 2.0
-"""How long an export waits for the event loop; a loop that is busy for longer is not asked this time."""
+"""How long an export waits for the event loop; if it is busy for longer, this export repeats the last counts."""
 FRESH_SECONDS = 1.0
-"""One look at the counts serves all instruments of an export."""
+"""For which counts are reused: one read serves all instruments of an export."""
 
 
-# Metrics by OTLP: histograms of the conventions, and what `/metrics` counts under the same names. The counts are read
-# on the event loop, where they are written, when an export is due. Labels are those of `/metrics`: no metric names a
-# tenant, and unlisted models are few.
+# Metrics by OTLP: histograms of the conventions, and the counts of `/metrics` under the same names. An export reads the
+# counts on the event loop, where they are written. Labels are those of `/metrics`: no metric names a tenant, and the
+# number of labels for unlisted models is bounded.
 
 
 class OtelInstruments:
@@ -398,7 +398,7 @@ class OtelInstruments:
         )
 
     def called(self, call: ModelCall, deployment: ModelDeployment) -> None:
-        """A call of a model is over."""
+        """Records the duration, first chunk and tokens of a finished model call."""
         about = {name: call.attributes[name] for name in OF_CALLS if name in call.attributes}
         about["gen_ai.request.model"] = self.label(deployment.model)
         ended = about if call.error is None else {**about, "error.type": call.error}
@@ -412,7 +412,7 @@ class OtelInstruments:
 
 
 class ToldMetrics(GatewayMetrics):
-    """The counts of `/metrics`, which also tell the spans of requests and the instruments what they count."""
+    """The counts of `/metrics`; also passes each event to the spans of requests and to the instruments."""
 
     def __init__(self, listed: Iterable[str], now: Callable[[], datetime], instruments: OtelInstruments) -> None:
         super().__init__(listed, now)
@@ -420,7 +420,7 @@ class ToldMetrics(GatewayMetrics):
         instruments.label = self.label
 
     def ended(self, method: str, path: str, status: int, seconds: float, facts: dict[str, object]) -> None:
-        """A request has its answer."""
+        """Counts an answered request, and records its duration."""
         super().ended(method, path, status, seconds, facts)
         with harmless():
             answered(status, facts)
@@ -433,7 +433,7 @@ class ToldMetrics(GatewayMetrics):
             self._instruments.requests.record(seconds, known)
 
     def first_chunk(self, model: str, seconds: float) -> None:
-        """A stream's first chunk is about to be sent."""
+        """Records the time to a stream's first chunk, which is about to be sent."""
         super().first_chunk(model, seconds)
         with harmless():
             self._instruments.first_chunks.record(seconds, {"model": self.label(model)})
@@ -453,7 +453,7 @@ class CountsByOtlp:
     """All counters and gauges of `/metrics`, observed when an export is due."""
 
     def __init__(self, meter: Meter, snapshot: Callable[[], MetricCounts]) -> None:
-        """To be made on the event loop that is counted on."""
+        """Must be created on the event loop that writes the counts."""
         self._snapshot = snapshot
         self._loop = asyncio.get_running_loop()
         self._read_at = -FRESH_SECONDS
@@ -490,7 +490,7 @@ class CountsByOtlp:
 
 
 class ModelCalls:
-    """Puts a span around each call of a model, and measures it."""
+    """Wraps each model call in a span, and measures it."""
 
     def __init__(self, tracing: RequestTracing, instruments: OtelInstruments, *, content: bool) -> None:
         self._tracing = tracing
@@ -501,7 +501,7 @@ class ModelCalls:
     def call(
         self, deployment: ModelDeployment, body: Json, operation: str = "chat", purpose: str | None = None
     ) -> Iterator[ModelCall]:
-        """The call while it lasts. `purpose` is what it is made for; by default, that of the step."""
+        """Opens a span around a model call. `purpose`: what the call is for; by default, the purpose of the step."""
         purpose, request, attributes = purpose or PURPOSE.get(), CURRENT.get(), Attributes()
         kept = self._content and operation == "chat" and request is not None and request.keeps_content
         with harmless():
@@ -530,7 +530,7 @@ class ModelCalls:
 
 
 class TracedUpstream(UpstreamWrapper):
-    """An `Upstream` whose calls are told."""
+    """An `Upstream` that traces its calls."""
 
     def __init__(self, inner: ports.Upstream, calls: ModelCalls) -> None:
         super().__init__(inner)
@@ -540,7 +540,7 @@ class TracedUpstream(UpstreamWrapper):
     async def passing(
         self, deployment: ModelDeployment, request: upstreams.UpstreamRequest
     ) -> AsyncIterator[UpstreamPassage]:
-        """See `UpstreamWrapper`. `traceparent` goes with the call, to litellm as a header of the deployment."""
+        """Opens a span (see `UpstreamWrapper`); sends `traceparent` upstream, to litellm as a deployment header."""
         with self._calls.call(deployment, request.body) as call:
             carrier = _carrier(call.span)
             if carrier and deployment.protocol == "litellm":
@@ -550,28 +550,28 @@ class TracedUpstream(UpstreamWrapper):
 
 
 class TracedHttp(HttpUpstream):
-    """An `HttpUpstream` whose calls of an embedder are told; those of chats are told by `TracedUpstream`."""
+    """An `HttpUpstream` that traces calls of an embedder; `TracedUpstream` traces chats."""
 
     def __init__(self, pool: ConnectionPool, calls: ModelCalls) -> None:
         super().__init__(pool)
         self._calls = calls
 
     async def post(self, deployment: ModelDeployment, path: str, body: Json, max_bytes: int) -> bytes:
-        """The answer of another endpoint beside the completions."""
+        """Posts to an endpoint other than completions within a span; returns the body of the answer."""
         with self._calls.call(deployment, {}, path, "embedder") as call:
             headers = {**deployment.headers, **_carrier(call.span)}
             return await super().post(replace(deployment, headers=headers), path, body, max_bytes)
 
 
 class WatchedStream(StreamAround):
-    """A `ChunkStream` that tells its call what it brings."""
+    """A `ChunkStream` that reports its chunks to its call."""
 
     def __init__(self, opened: ChunkStream, call: ModelCall) -> None:
         super().__init__(opened)
         self._call = call
 
     async def batches(self) -> AsyncGenerator[Chunks, None]:
-        """See `ChunkStream.batches`."""
+        """Yields the batches of `ChunkStream.batches`, and reports each to the call."""
         async with aclosing(self._opened.batches()) as batches:
             async for batch in batches:
                 self._call.saw(batch)
@@ -579,7 +579,7 @@ class WatchedStream(StreamAround):
         self._call.streamed()
 
     async def push(self, take: Callable[[Chunks], bool]) -> None:
-        """See `ChunkStream.push`."""
+        """Pushes batches as `ChunkStream.push` does, and reports each to the call."""
 
         def arrived(batch: Chunks) -> bool:
             self._call.saw(batch)
@@ -589,7 +589,7 @@ class WatchedStream(StreamAround):
 
 
 class TracedPassthrough(PassthroughClient):
-    """A `PassthroughClient` whose calls are told."""
+    """A `PassthroughClient` that traces its calls."""
 
     def __init__(self, pool: ConnectionPool, tracing: RequestTracing) -> None:
         super().__init__(pool)
@@ -597,7 +597,7 @@ class TracedPassthrough(PassthroughClient):
 
     @contextlib.asynccontextmanager
     async def open(self, deployment: ModelDeployment, call: upstreams.RelayedCall) -> AsyncIterator[RawAnswer]:
-        """The answer once it has begun."""
+        """Opens a relayed call within a span; yields the answer when it has begun."""
         name, about = call.method, Attributes()
         with harmless():
             name, about = _name(deployment, call), _relayed(deployment, call)
@@ -639,7 +639,7 @@ def _relayed(deployment: ModelDeployment, call: upstreams.RelayedCall) -> Attrib
 
 
 def _carrier(span: Span) -> dict[str, str]:
-    """`traceparent` and `tracestate` for what is below a span; empty where nothing is traced."""
+    """Returns `traceparent` and `tracestate` for calls below a span; empty without a trace."""
     carrier: dict[str, str] = {}
     with harmless():
         CONTEXT.inject(carrier, set_span_in_context(span))
@@ -658,39 +658,39 @@ class OpenTelemetry:
         self._calls = ModelCalls(self._tracing, self._instruments, content=settings.content)
 
     def metrics(self, listed: Iterable[str], now: Callable[[], datetime]) -> GatewayMetrics:
-        """Counts that are exported, too."""
+        """Creates metrics that are also exported."""
         return ToldMetrics(listed, now, self._instruments)
 
     def upstream(self, upstream: ports.Upstream) -> ports.Upstream:
-        """With a span around each call."""
+        """Wraps an upstream with a span around each call."""
         return TracedUpstream(upstream, self._calls)
 
     def http(self, pool: ConnectionPool) -> HttpUpstream:
-        """With a span around each call of an embedder."""
+        """Creates an HTTP upstream with a span around each call of an embedder."""
         return TracedHttp(pool, self._calls)
 
     def passthrough(self, pool: ConnectionPool) -> PassthroughClient:
-        """With a span around each call."""
+        """Creates a passthrough client, with a span around each call if traces are configured."""
         return TracedPassthrough(pool, self._tracing) if self._settings.traces else PassthroughClient(pool)
 
     def app(self, app: App) -> App:
-        """With a span around each request."""
+        """Wraps the application with a span around each request, if traces are configured."""
         return self._tracing.app(app) if self._settings.traces else app
 
     @property
     def spans(self) -> ports.Spans:
-        """With a span around each step, where traces are told."""
+        """A span around each step if traces are configured, else nothing."""
         return self._tracing.step if self._settings.traces else nullcontext
 
     def start(self, snapshot: Callable[[], MetricCounts]) -> None:
-        """From here on lines of the log name their trace, and counts are read."""
+        """Starts to add trace ids to log lines, and to export counts, as far as each is configured."""
         if self._settings.traces:
             logs.tell_also(trace_fields)
         if self._settings.metrics:
             CountsByOtlp(self._exports.meter, snapshot)
 
     async def close(self) -> None:
-        """Ends what waits for a bill, and exports what is left."""
+        """Ends spans that wait for a bill, and exports pending data."""
         self._tracing.close()
         if not await asyncio.to_thread(self._exports.close, FLUSH_SECONDS):
             log.warning("telemetry_lost", seconds=FLUSH_SECONDS)

@@ -49,7 +49,7 @@ RATIO = Decimal("0.0001")
 
 
 def savings_by_replay(call: CommandCall, make: MakeGateway) -> int:
-    """Plays the sessions at each setting and writes what they cost; returns 1 if there was none to play.
+    """Plays the sessions at each setting and writes their costs; returns 1 if no session was played.
     Raises ValueError: there is no such folder, or an option cannot be used."""
     settings, options, err = call.settings, call.options, call.err
     for name in ("by", "since", "until", "tenant"):
@@ -87,7 +87,7 @@ def _read(folder: Path, limit: int | None, err: TextIO) -> list[RecordedSession]
 
 
 def _first_model(settings: Settings, found: Sequence[RecordedSession]) -> str:
-    """Raises ValueError: nothing says which."""
+    """Returns the model to price: the first configured, else the first recorded. Raises ValueError: there is none."""
     configured = next((each.model_name for each in settings.model_list if "*" not in each.model_name), None)
     named = configured or next((session.model for session in found if session.model), None)
     if named is None:
@@ -104,7 +104,7 @@ async def _played(
     found: Sequence[RecordedSession],
     err: TextIO,
 ) -> list[PlayedSession]:
-    """Each session at each setting, the dearest in front."""
+    """Plays each session at each setting; returns them with the greatest cost ratio first."""
     played: list[PlayedSession] = []
     too_long: set[int] = set()
     with CommandProgress(err, "playing", "sessions") as counted:
@@ -128,7 +128,7 @@ async def _played(
 
 
 def _totals(played: Sequence[PlayedSession]) -> list[tuple[PlayedSession, Sequence[PlayedSession]]]:
-    """Of each setting the sum of its sessions, the setting with most losses in front."""
+    """Returns the total of each setting with its sessions, the setting with the most losses first."""
     found = []
     for setting in dict.fromkeys(each.setting for each in played):
         own = [each for each in played if each.setting == setting]

@@ -1,5 +1,5 @@
 """Plays recorded sessions through the gateway's own pipeline: no network, a storage in memory, a clock that follows the
-recorded times, and an upstream that gives the recorded answers."""
+recorded times, and an upstream that returns the recorded answers."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,23 +25,23 @@ from gateway.storage import WiredStorage
 from gateway.storage.database import migrate
 from gateway.upstream import WiredUpstreams
 
-# A provider's prompt cache for one session: what of each prompt it has read before, and what it charges (guarantee
+# A provider's prompt cache for one session: which part of each prompt it has cached, and what it charges (guarantee
 # §13.12).
 
 Json = dict[str, Any]
 MIN_CACHED_TOKENS = 1024
-"""Providers cache no shorter prompt."""
+"""Providers do not cache shorter prompts."""
 CACHE_BLOCK_TOKENS = 128
-"""OpenAI counts cached tokens in such blocks."""
+"""OpenAI counts cached tokens in blocks of this size."""
 MIN_PARTIAL_CHARS = 200
-"""Of a message that begins like an earlier one, from which on that is looked at."""
+"""The common beginning of two messages counts as cached only if it is longer."""
 REPLY_TOKENS = 3
 HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSegment:
-    """A message of a prompt, or its tools in front of it."""
+    """A message of a prompt, or the tools before its messages."""
 
     digest: bytes
     text: str
@@ -49,7 +49,7 @@ class PromptSegment:
 
 
 class PromptSegments:
-    """Prompts as segments; each message is counted once."""
+    """Splits prompts into segments; counts each message once."""
 
     def __init__(self, counter: ports.TokenCounter) -> None:
         self._counter = counter
@@ -57,7 +57,7 @@ class PromptSegments:
         self._by_identity: dict[int, tuple[Json, PromptSegment]] = {}
 
     def of_prompt(self, messages: Sequence[Json], tools: Sequence[Json] | None) -> list[PromptSegment]:
-        """Marks for caches, which move from request to request, are no part of what is compared."""
+        """Returns the segments of a prompt, without cache marks, since those move from request to request."""
         offered = {"tools": list(tools)} if tools else {}
         return [self._segment({"tools": tools}, lambda: self._counter.tools(offered)), *map(self._message, messages)]
 
@@ -65,12 +65,12 @@ class PromptSegments:
         return self._message(message).tokens
 
     def partial(self, text: str) -> int:
-        """Tokens of the beginning of a segment's text."""
+        """Counts the tokens of the beginning of a segment's text."""
         return self._counter.text(text)
 
     def _message(self, message: Json) -> PromptSegment:
         known = self._by_identity.get(id(message))
-        if known is None:  # the message is kept, so that no other one can have its identity
+        if known is None:  # storing the message keeps its identity unique
             bare = dict(prompt_cache.unmarked(message))
             known = self._by_identity[id(message)] = message, self._segment(bare, lambda: self._counter.message(bare))
         return known[1]
@@ -85,11 +85,11 @@ class PromptSegments:
 
 
 class PromptCache:
-    """What a provider's cache knows of one session's prompts.
+    """Simulates a provider's prompt cache for one session.
 
-    Where writing has a price (Anthropic), what begins like an earlier prompt, message by message, is read, and the rest
-    is written. Where reading alone has one (OpenAI), what begins alike is cached token by token, in blocks. Without
-    such a price nothing is cached. What was not used for `lifetime` seconds is gone.
+    If cache writes have a price (Anthropic), the messages that a prompt shares with the beginning of an earlier one are
+    read, and the rest is written. If only reads have a price (OpenAI), the common beginning is cached token by token,
+    in blocks. Without either price nothing is cached. Entries expire after `lifetime` seconds without use.
     """
 
     def __init__(self, prices: Mapping[str, Decimal], segments: PromptSegments, lifetime: float) -> None:
@@ -99,7 +99,7 @@ class PromptCache:
         self._behind: dict[bytes, dict[str, float]] = {}
 
     def usage(self, prompt: Sequence[PromptSegment], at: float, completion: int) -> Json:
-        """The usage that the provider reports of a call, in OpenAI's words; the prompt is known from then on."""
+        """Returns the usage, in OpenAI's format, that the provider would report of a call, and caches the prompt."""
         total = REPLY_TOKENS + sum(segment.tokens for segment in prompt)
         known = self._look(prompt, at)
         usage: Json = {
@@ -119,7 +119,7 @@ class PromptCache:
         return {**usage, "prompt_tokens_details": details}
 
     def cost(self, usage: Json) -> Decimal:
-        """Raises ValueError: the model has no known price."""
+        """Prices a usage in USD. Raises ValueError: the model has no known price."""
         found = cost.price_call("primary", "", usage, self._prices).total
         if found is None:
             raise ValueError("the model has no known price")
@@ -155,7 +155,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _common(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
+    """Returns the length of the common prefix of two texts, in characters."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -166,15 +166,15 @@ def _common(one: str, other: str) -> int:
     return low
 
 
-# Texts that an answer quotes for an exact match: an edit fails where the model does not have them verbatim.
+# Texts that an answer quotes for an exact match: an edit fails if the model does not have them verbatim.
 
 OLD_SIDES = frozenset({"old_string", "old_str", "oldString", "oldText", "old_text", "search"})
-"""Names of arguments that hold what is to be replaced."""
+"""Names of arguments that hold the text to replace."""
 MIN_QUOTED_CHARS = 4
-"""A shorter text stands anywhere."""
+"""Shorter texts occur anywhere."""
 PATCH, UPDATE = "*** Begin Patch", "*** Update File"
 LINE_NUMBER = re.compile(r"(?m)^[ \t]*\d+(?:[→\t|:-]| ?\| ?)")
-"""As reading tools print them in front of lines."""
+"""Line numbers as reading tools print them."""
 
 
 def quoted(answer: Json) -> list[str]:
@@ -205,7 +205,7 @@ def _old_sides(value: Any) -> Iterator[str]:
 
 
 def _hunks(patch: str) -> Iterator[str]:
-    """The old side of each hunk: its context and the lines that it takes out, in one piece."""
+    """Yields the old side of each hunk: its context and its removed lines as one text."""
     lines: list[str] = []
     is_update = False
     for line in [*patch.split("\n"), "***"]:
@@ -218,13 +218,13 @@ def _hunks(patch: str) -> Iterator[str]:
 
 
 class VerbatimTexts:
-    """Whether texts stand verbatim in one message; each message is read once."""
+    """Finds texts that occur verbatim in messages; reads each message once."""
 
     def __init__(self) -> None:
         self._texts: dict[int, tuple[Json, tuple[str, ...]]] = {}
 
     def has(self, messages: Sequence[Json], text: str) -> bool:
-        """Also as it stands without the numbers of its lines."""
+        """Returns whether a message contains the text verbatim, with or without the line numbers of tool results."""
         return any(text in each for message in messages for each in self._of(message))
 
     def _of(self, message: Json) -> tuple[str, ...]:
@@ -249,13 +249,13 @@ def _texts(message: Json) -> Iterator[str]:
 
 PLAY_BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 BETWEEN_SECONDS = 7 * 86400.0
-"""From the end of a session to the next one's beginning: nothing is warm any more."""
+"""Between the end of a session and the beginning of the next, so that no cache is warm."""
 MIN_DEARER = Decimal("1.0005")
-"""Times the direct bill, above which a session counts as dearer."""
+"""The multiple of the direct cost above which a session counts as dearer."""
 
 
 class WiredGateway(Protocol):
-    """What is needed of the gateway as `app` wires it."""
+    """The parts of a gateway, as `app` wires it, that playing needs."""
 
     storage: WiredStorage
     upstreams: WiredUpstreams
@@ -273,7 +273,7 @@ class MakeGateway(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlaySetting:
-    """What requests say of their context, beside the configuration."""
+    """The context fields that played requests send, in addition to the configuration."""
 
     max_input_tokens: int | None = None
     economy: str | None = None
@@ -281,7 +281,7 @@ class PlaySetting:
 
     @property
     def name(self) -> str:
-        """As tables call it."""
+        """The name in tables."""
         window = "whole window" if self.max_input_tokens is None else f"{self.max_input_tokens} tokens"
         return ", ".join(
             [window, *([f"economy {self.economy}"] if self.economy else []), *(["unstored"] * (not self.store))]
@@ -296,15 +296,15 @@ class PlaySetting:
 
 @dataclass(slots=True)
 class PlayedSession:
-    """A session at a setting: USD of its client's own requests, and through the gateway.
+    """A session played at a setting: its cost in USD directly and through the gateway.
 
     Attributes:
-        breaks: steps at which the client's messages go on and the forwarded ones do not begin with those before, while
-            the provider's cache was warm; `cold_breaks`: the same where it was cold, which costs nothing.
-        quoted: texts that answers quote for an exact match and that their client sent verbatim; `missing`: those of
-            them that were not forwarded verbatim.
-        refused: requests that the gateway refused; they are in no sum.
-        metered: USD that the gateway's own bills say were saved net.
+        breaks: steps at which the client's messages extend the previous ones but the forwarded messages do not, while
+            the provider's cache was warm; `cold_breaks`: such steps with a cold cache, which cost nothing.
+        quoted: texts that answers quote for an exact match and that the client sent verbatim; `missing`: those that
+            were not forwarded verbatim.
+        refused: requests that the gateway refused; no sum includes them.
+        metered: the net saving in USD by the gateway's own bills.
     """
 
     session: str
@@ -322,7 +322,7 @@ class PlayedSession:
 
     @property
     def ratio(self) -> Decimal:
-        """The gateway's bill for each dollar of the direct one."""
+        """The cost through the gateway for each dollar of direct cost; 1 without a direct cost."""
         return self.gateway / self.direct if self.direct else Decimal(1)
 
     @property
@@ -332,7 +332,7 @@ class PlayedSession:
 
 
 class TooLong(Exception):
-    """A session that the model could not have been asked without a gateway."""
+    """A session with a request that exceeds the model's window without a gateway."""
 
 
 class ReplayClock:
@@ -349,7 +349,7 @@ class ReplayClock:
 
 
 class ScriptedUpstream:
-    """Gives the answer that it is handed, with usage as a provider's prompt cache would report it (an `Upstream`)."""
+    """Returns the answer that it was given, with the usage of a simulated prompt cache (an `Upstream`)."""
 
     def __init__(self, clock: ports.Clock) -> None:
         self._clock = clock
@@ -360,7 +360,7 @@ class ScriptedUpstream:
         self.prompt: list[PromptSegment] = []
 
     async def complete(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> JsonAnswer:
-        """The answer at hand; what was forwarded is kept."""
+        """Returns the current answer, and stores the forwarded messages and their segments."""
         assert self.segments is not None
         assert self.cache is not None
         self.messages = list(request.body["messages"])
@@ -374,12 +374,12 @@ class ScriptedUpstream:
     def stream(
         self, deployment: ModelDeployment, request: upstreams.UpstreamRequest
     ) -> AbstractAsyncContextManager[ChunkStream]:
-        """Nothing is streamed here."""
+        """Raises NotImplementedError: playing never streams."""
         raise NotImplementedError
 
 
 class SessionPlayer:
-    """A gateway of one setting. To be made, used and closed in one event loop."""
+    """Plays sessions through a gateway at one setting. Create, use and close it in one event loop."""
 
     def __init__(
         self, settings: Settings, make: MakeGateway, model: str, setting: PlaySetting, lifetime: float
@@ -392,7 +392,7 @@ class SessionPlayer:
         self._number = 0
 
     async def open(self) -> None:
-        """Makes the schema. Raises ValueError: the model has no known price."""
+        """Creates the schema of the storage. Raises ValueError: the model has no known price."""
         await migrate.migrate(self._gateway.storage.transactions)
         if not {"input_cost_per_token", "output_cost_per_token"} <= self.facts.prices.keys():
             raise ValueError(f"--model: no prices are known of {self._model!r}; say them in its model_info")
@@ -404,7 +404,7 @@ class SessionPlayer:
         return router.facts(self._model, router.deployment(self._model, RequestCaller("replay")))
 
     async def play(self, session: RecordedSession) -> PlayedSession:
-        """Raises TooLong: a request of the session exceeds the model's window."""
+        """Plays a session. Raises TooLong: a request of the session exceeds the model's window."""
         facts, clock = self.facts, self._clock
         segments = PromptSegments(self._gateway.counters.counter(facts))
         upstream, direct = self._upstream, PromptCache(facts.prices, segments, self._lifetime)
@@ -447,7 +447,7 @@ class SessionPlayer:
     async def _ask(
         self, messages: Sequence[Json], tools: Sequence[Json], caller: RequestCaller
     ) -> tuple[Decimal, Decimal]:
-        """What a step cost, and what its bill says was saved net."""
+        """Sends a step's request; returns its cost and the net saving of its bill, both in USD."""
         body: Json = {"model": self._model, "messages": list(messages), "store": self._setting.store}
         body |= {"tools": list(tools)} if tools else {}
         body |= {"context": self._setting.context} if self._setting.context else {}
@@ -464,8 +464,8 @@ class SessionPlayer:
 
 
 def replayed(settings: Settings, model: str) -> Settings:
-    """The settings by which sessions are played: the configured model, context and conversations; nothing that asks
-    another model, and nothing that is kept."""
+    """Returns the settings for playing: the configured model, context and conversation settings, without calls of other
+    models and without durable storage."""
     entry = next((each for each in settings.model_list if model in (each.model_name, each.star(model))), None)
     if entry is None:
         entry = ModelEntry(model_name=model, litellm_params=LitellmParams(model=model))

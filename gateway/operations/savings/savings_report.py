@@ -1,6 +1,6 @@
-"""`gateway savings` without recorded sessions: what bills say that was saved net, losses first (guarantee §13.13).
+"""`gateway savings` without recorded sessions: net savings by the bills, losses first (guarantee §13.13).
 
-The sums are those of `gateway costs` over the same requests, out of the roll-ups.
+The sums are those of `gateway costs` over the same requests, from the roll-ups.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from gateway.storage.database import DatabaseTransactions
 from gateway.storage.reports import CostReports
 
 SAVING_GROUPS = "day,model,key"
-"""Roll-ups do not tell conversations apart: who wants these reads the ledger."""
+"""Roll-ups do not distinguish conversations; only the ledger does."""
 RATIO = Decimal("0.0001")
 LOSS_STYLE = "red"
 SAVING_FIGURES = (
     *("net_saving", "ratio", "direct_cost", "billed_cost", "saved", "requests", "metered", "unmetered"),
     *("bounced_tokens", "bounced_cost"),
 )
-"""Names of what is told of each group. `net_saving`: `direct_cost` less `billed_cost`, of the metered requests;
-`ratio`: billed for each dollar direct; `saved`: of what was left out, without what that cost; `bounced_cost`: of what
-was read again soon after it had been cut, a part of what was billed."""
+"""The reported fields of each group. `net_saving`: `direct_cost` less `billed_cost`, of the metered requests;
+`ratio`: billed cost for each dollar of direct cost; `saved`: gross saving by what was left out; `bounced_cost`: the
+part of the billed cost for content that was read again soon after it had been cut."""
 SAVING_COLUMNS = (
     TableColumn("net saving USD", COST_STYLE, is_right=True),
     TableColumn("ratio", drop=1, is_right=True),
@@ -41,8 +41,8 @@ Tables = dict[tuple[str, ...], bill.CostReport]
 
 
 def savings_report(call: CommandCall) -> int:
-    """Writes the tables; returns 1 if the storage cannot be read.
-    Raises ValueError: `--by` names no group, `--since` or `--until` is no time, or the one is not before the other."""
+    """Writes the savings tables; returns 1 if the storage cannot be read.
+    Raises ValueError: `--by` names no group, `--since` or `--until` is no time, or they are in the wrong order."""
     options = call.options
     since, until = clock.parse_period(options.since, options.until, call.clock.now())
     groups = groups_of(options.by or SAVING_GROUPS)
@@ -70,15 +70,15 @@ def savings_report(call: CommandCall) -> int:
 
 
 def losses_first(report: bill.CostReport, by: Sequence[str]) -> tuple[bill.CostRow, ...]:
-    """The groups by what they saved, the largest loss in front; by time where they are told apart by that. Those of
-    which nothing is known stand last."""
+    """Sorts groups by net saving, the largest loss first and unmetered groups last; groups by time keep their order
+    of time."""
     if not bill.TIME_GROUPS.isdisjoint(by):
         return report.rows
     return tuple(sorted(report.rows, key=lambda row: (not row.sums.metered, row.sums.net_saving_picousd)))
 
 
 def figures_of(sums: bill.CostSums) -> dict[str, Any]:
-    """The sums by the names of `SAVING_FIGURES`; what is known of no request is None."""
+    """Returns the sums under the names of `SAVING_FIGURES`; None if a figure is known of no request."""
     direct, net = sums.direct, sums.net_saving
     billed = direct - net if direct is not None and net is not None else None
     ratio = (billed / direct).quantize(RATIO) if billed is not None and direct else None
@@ -88,8 +88,8 @@ def figures_of(sums: bill.CostSums) -> dict[str, Any]:
 
 
 def compared(sums: bill.CostSums) -> dict[str, Any] | None:
-    """What requests of conversations that go direct cost beside those that are economised: measured, not computed. None
-    where one of both is missing."""
+    """Compares the cost per request of held-out (direct) and economised conversations in USD: measured, not computed.
+    None if either is missing."""
     direct, economised = sums.held_out_step, sums.economised_step
     if direct is None or economised is None:
         return None

@@ -1,4 +1,4 @@
-"""Reads transcripts of Claude Code, Codex and in OpenAI's words: what a client sent and was answered, step by step."""
+"""Reads transcripts of Claude Code, of Codex and in OpenAI's format: requests of a client and answers, step by step."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,13 +18,13 @@ STEP_SECONDS = 15.0
 NOT_RECORDED = "(not recorded)"
 ENDINGS = (".jsonl", ".json")
 FIRST_LINES = 20
-"""Of a file, by which is told what it is."""
+"""The first lines of a file, by which its kind is recognized."""
 MAX_FILE_BYTES = 2**29
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
-    """A request of a session: messages as its client would send them, the answer, seconds since the session began."""
+    """A request of a session. `at`: seconds since the session began; `messages`: as its client would send them."""
 
     at: float
     messages: Sequence[Json]
@@ -33,7 +33,7 @@ class RecordedStep:
 
 @dataclass(slots=True)
 class RecordedSession:
-    """A recorded session. `tools` are those that its requests offer."""
+    """A recorded session. `tools`: the tool definitions that its requests offer."""
 
     name: str
     agent: str
@@ -43,15 +43,15 @@ class RecordedSession:
 
 
 class StepTimes:
-    """When the steps of a session were, in seconds since the first of them that tells."""
+    """Computes the times of a session's steps, in seconds since its first step with a time."""
 
     def __init__(self) -> None:
         self._began: float | None = None
         self._last = 0.0
 
     def next(self, at: float | None) -> float:
-        """When the next step was, never before the last one.
-        `at`: in seconds of any clock; None where it is not told."""
+        """Returns the time of the next step, never before the previous one.
+        `at`: the recorded time, in seconds of any clock; None if there is none."""
         if at is None:
             self._last += STEP_SECONDS
         else:
@@ -61,10 +61,10 @@ class StepTimes:
 
 
 class SessionRecorder:
-    """Puts a session together out of what its transcript tells in its order.
+    """Assembles a session from the entries of its transcript, in their order.
 
-    An answer may come in parts, and results may come between them. Calls and results are brought into pairs, as
-    clients send them: a call without a result gets one that says so, a result without its call is left out.
+    An answer may come in parts, with results between them. The recorder pairs calls with results, as clients send
+    them: a call without a result gets a placeholder, and a result without a call is left out.
     """
 
     def __init__(self, name: str, agent: str, history: Sequence[Json] = ()) -> None:
@@ -77,12 +77,12 @@ class SessionRecorder:
         self._times = StepTimes()
 
     def say(self, *messages: Json) -> None:
-        """What the client adds: messages of users, results of tools."""
+        """Adds messages of the client: user messages and tool results."""
         (self._history if self._answer is None else self._pending).extend(messages)
 
     def answer(self, key: object, at: float | None, text: str | None = None, calls: Sequence[Json] = ()) -> None:
-        """A part of an answer.
-        `key`: tells answers apart: a part of the same one has the same; `at`: when, in seconds of any clock."""
+        """Adds a part of an answer.
+        `key`: identifies the answer: all its parts have the same key; `at`: its time, in seconds of any clock."""
         if self._answer is None or key != self._key:
             self._close()
             self._answer, self._key, self._at = {"role": "assistant", "content": None}, key, at
@@ -93,12 +93,12 @@ class SessionRecorder:
             self._answer.setdefault("tool_calls", []).extend(calls)
 
     def begin_anew(self, *messages: Json) -> None:
-        """The client has compacted: from now on it sends these in the place of all before."""
+        """Replaces the history by these messages, which the client sends instead after it has compacted its context."""
         self._close()
         self._history = list(messages)
 
     def done(self) -> RecordedSession:
-        """The session; without steps where nothing was answered."""
+        """Completes and returns the session; it has no steps if nothing was answered."""
         self._close()
         self._session.tools = tools_of(self._session.steps)
         return self._session
@@ -125,12 +125,12 @@ def _paired(answer: Json, pending: Sequence[Json]) -> list[Json]:
 
 
 def call_of(call_id: str, name: str, arguments: str) -> Json:
-    """A call of a tool in a chat's words."""
+    """Returns a tool call in the format of chat completions."""
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def tools_of(steps: Sequence[RecordedStep]) -> list[Json]:
-    """Definitions of the tools that a session calls, which transcripts seldom have: names alone."""
+    """Returns definitions, with names alone, of the tools that a session calls: transcripts seldom have them."""
     calls = [call for step in steps for call in step.answer.get("tool_calls") or ()]
     names = dict.fromkeys(call["function"]["name"] for call in calls if isinstance(call.get("function"), dict))
     parameters = {"type": "object", "properties": {}}
@@ -138,12 +138,12 @@ def tools_of(steps: Sequence[RecordedStep]) -> list[Json]:
 
 
 def text_in(content: Any) -> str:
-    """What a content says, given as a text or as parts; "" where it says nothing."""
+    """Joins the texts of a content, which is a text or parts; "" if it has none."""
     return "\n".join(texts_of(content))
 
 
 def seconds_of(value: Any) -> float | None:
-    """A time of a transcript, ISO or in seconds or milliseconds; None where it is none."""
+    """Parses a transcript's time, ISO or in seconds or milliseconds, into Unix seconds; None if it is no time."""
     if isinstance(value, str):
         try:
             when = datetime.fromisoformat(value)
@@ -156,7 +156,7 @@ def seconds_of(value: Any) -> float | None:
 
 
 class TranscriptReader(Protocol):
-    """Reads the transcripts of one kind."""
+    """Reads transcripts of one kind."""
 
     def is_transcript(self, lines: list[Json]) -> bool: ...
 
@@ -171,12 +171,12 @@ class ClaudeCodeTranscripts:
     """Reads transcripts of Claude Code: a line of JSON for each message, and for each block of an answer."""
 
     def is_transcript(self, lines: Sequence[Json]) -> bool:
-        """Whether these first lines are of one."""
+        """Returns whether the first lines of a file are a transcript of Claude Code."""
         return any("sessionId" in line and ("uuid" in line or "leafUuid" in line) for line in lines)
 
     def sessions(self, name: str, lines: Iterable[Json]) -> list[RecordedSession]:
-        """The session of a file, and one for each sub-agent that wrote into it. Thoughts are left out: only their own
-        provider can read them."""
+        """Returns the session of a file, and one for each sub-agent in it. Leaves out thoughts: only their provider can
+        read them."""
         recorders: dict[object, SessionRecorder] = {}
         agents: dict[str, object] = {}
         for line in lines:
@@ -193,7 +193,7 @@ class ClaudeCodeTranscripts:
 
 
 def _agent(line: Json, agents: dict[str, object]) -> object:
-    """Which sub-agent wrote a line, None for none: by its name, or by the first line that its own goes back to."""
+    """Returns the sub-agent of a line, by its name or its first line; None for the main agent."""
     if line.get("isSidechain") is not True:
         return None
     before = agents.get(str(line.get("parentUuid")))
@@ -242,11 +242,11 @@ class CodexTranscripts:
     """Reads rollouts of Codex: a line of JSON for each item of its Responses, as they came."""
 
     def is_transcript(self, lines: Sequence[Json]) -> bool:
-        """Whether these first lines are of one."""
+        """Returns whether the first lines of a file are a transcript of Codex."""
         return any(line.get("type") in ("session_meta", "response_item") and "payload" in line for line in lines)
 
     def sessions(self, name: str, lines: Iterable[Json]) -> list[RecordedSession]:
-        """The session of a file. Reasoning is left out: it is sealed."""
+        """Returns the session of a file. Leaves out reasoning: it is encrypted."""
         recorder, system, number = SessionRecorder(name, CODEX), None, 0
         for line in lines:
             item = line.get("payload")
@@ -267,7 +267,7 @@ class CodexTranscripts:
                 recorder.begin_anew(*([system] if system else []), *said)
             elif kind == "response_item":
                 is_answer = _is_answer(item)
-                number += not is_answer  # whatever the client says ends the answer before it
+                number += not is_answer  # any entry of the client ends the answer before it
                 _add_item(recorder, item, number, seconds_of(line.get("timestamp")))
         session = recorder.done()
         return [session] if session.steps else []
@@ -293,7 +293,7 @@ def _add_item(recorder: SessionRecorder, item: Json, number: int, at: float | No
 
 
 def _said_by(item: Json) -> Json | None:
-    """What the client says by an item; None for what it does not say, or cannot be sent."""
+    """Returns the client's message in an item; None if it is not the client's or cannot be sent."""
     if str(item.get("type")).endswith("_output"):
         output = item.get("output")
         if isinstance(output, dict):
@@ -309,14 +309,14 @@ CHAT_TIMES = ("timestamp", "created_at", "created", "time")
 
 
 class ChatTranscripts:
-    """Reads transcripts in OpenAI's words: a list of messages, or the bodies of requests in their order."""
+    """Reads transcripts in OpenAI's format: a list of messages, or request bodies in their order."""
 
     def is_transcript(self, lines: Sequence[Json]) -> bool:
-        """Whether these first objects are of one."""
+        """Returns whether the first objects of a file are messages or request bodies of OpenAI."""
         return any(isinstance(line.get("messages"), list) or ("role" in line and "content" in line) for line in lines)
 
     def sessions(self, name: str, lines: Iterable[Json]) -> list[RecordedSession]:
-        """The session of a file; of bodies that name a `session`, one for each."""
+        """Returns the session of a file; for request bodies, one session for each `session` that they name."""
         objects = list(lines)
         bodies = [each for each in objects if isinstance(each.get("messages"), list) and each["messages"]]
         if not bodies:
@@ -333,7 +333,7 @@ class ChatTranscripts:
 
 
 def _of_messages(name: str, messages: Sequence[Json]) -> list[RecordedSession]:
-    """A session out of all its messages: each answer was made of those before."""
+    """Builds a session from all its messages: each answer follows from the messages before it."""
     recorder = SessionRecorder(name, OPENAI_CHATS)
     for number, message in enumerate(messages):
         at = _time_of(message)
@@ -348,7 +348,7 @@ def _of_messages(name: str, messages: Sequence[Json]) -> list[RecordedSession]:
 
 
 def _of_bodies(name: str, bodies: Sequence[Json]) -> RecordedSession:
-    """A session out of its requests. An answer that stands nowhere is the next request's first message behind."""
+    """Builds a session from its requests. A missing answer is taken from the next request's first new message."""
     steps: list[RecordedStep] = []
     times = StepTimes()
     for body, after in zip(bodies, [*bodies[1:], {}], strict=True):
@@ -377,8 +377,8 @@ READERS: tuple[TranscriptReader, ...] = (ClaudeCodeTranscripts(), CodexTranscrip
 
 
 def transcripts(folder: Path) -> list[Path]:
-    """The files that may be transcripts, below a folder; a file is itself.
-    Raises ValueError: there is no such folder, or it has none."""
+    """Finds the files below a folder that may be transcripts; for a file, returns that file.
+    Raises ValueError: there is no such folder, or it has no such files."""
     if folder.is_file():
         return [folder]
     if not folder.is_dir():
@@ -390,7 +390,7 @@ def transcripts(folder: Path) -> list[Path]:
 
 
 def read_sessions(path: Path, name: str) -> list[RecordedSession]:
-    """The sessions of a file. Raises ValueError: it is no transcript; says why."""
+    """Reads the sessions of a file. Raises ValueError: it is no transcript; the message gives the reason."""
     if path.stat().st_size > MAX_FILE_BYTES:
         raise ValueError(f"has more than {MAX_FILE_BYTES} bytes")
     lines = list(_objects(path))
@@ -404,8 +404,8 @@ def read_sessions(path: Path, name: str) -> list[RecordedSession]:
 
 
 def _objects(path: Path) -> Iterator[Json]:
-    """The objects of a file: its lines, or the one value that it is. A line that is none is passed over, as the last
-    one of a session under way."""
+    """Yields the objects of a file: those of its lines, or of its single JSON value. Skips other lines, such as the
+    incomplete last line of a running session."""
     text = path.read_text(encoding="utf-8", errors="replace")
     if path.suffix == ".json":
         try:
