@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status: 0 success, 1 failure, 2 unusable configuration."""
     gc.set_threshold(COLLECT_AFTER)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # else it reads the metadata of every installed package
-    atexit.register(gc.freeze)  # the interpreter looks for cycles at its end, when all goes anyway
+    atexit.register(gc.freeze)  # no search for cycles at exit, when all memory is freed anyway
     words = sys.argv[1:] if arguments is None else arguments
     commands = parser()
     if not words:

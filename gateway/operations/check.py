@@ -1,6 +1,6 @@
 """`gateway check` and `gateway migrate`: reports whether each service that the configuration names can be reached.
 
-Each upstream is probed once with each key; planner and summarizer are reported with what they cost.
+Each upstream is probed once with each key; planner and summarizer are reported with missing prices.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ Address = tuple[str, str | None]
 SET = "set model_info.max_input_tokens"
 SET_PRICES = "set its prices in model_info"
 WAYS = {"responses": "by Responses", "anthropic": "by Anthropic's Messages", "litellm": "through litellm"}
-"""How a model is called, by its deployment's `protocol`, where that is not by chat completions."""
+"""How a model is called, by its deployment's `protocol`, other than by chat completions."""
 OWN_KEY = "the client's own key will be used"
 WITHOUT = {
     "planner": "contexts are made without a plan (`no_planner`)",
@@ -155,7 +155,7 @@ async def _served(
             continue
         found = await reaching.reached(asked)
         if found.problem:
-            # The upstream's own line fails the check already where a model that clients ask for is served there.
+            # If the upstream also serves a model of clients, its own line has already failed the check.
             text = f"{where}, which is not reached: {internal.without}"
             yield CheckResult(
                 internal.title, False, text, optional=not internal.chosen or _address(asked) in reaching.told

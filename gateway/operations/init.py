@@ -1,4 +1,4 @@
-"""`gateway init`: writes a configuration that explains itself, for those who have no checkout of the repository."""
+"""`gateway init`: writes a commented configuration, for users without a checkout of the repository."""
 
 import shlex
 from pathlib import Path

@@ -73,7 +73,7 @@ def schedule_files(jobs: Scheduler, files: FileService, look: Callable[[], None]
 
 def purge(call: CommandCall) -> int:
     """Deletes and reports what was deleted, or with `--dry-run` would be; returns 1 if the storage cannot be used.
-    Raises ValueError: `--older-than` is no time, or missing where no `conversation.retention_days` is set; `--user` is
+    Raises ValueError: `--older-than` is no time, or missing without `conversation.retention_days`; `--user` is
     empty, or combined with `--older-than`; `--whole` is given without `--user`."""
     work = _purge_user if _names_user(call.options) else _purge_old(call)
 

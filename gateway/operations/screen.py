@@ -33,7 +33,7 @@ OUTSIDE_ASCII = re.compile(r"[^\x20-\x7e\n]")
 Piece = str | tuple[str, str]
 """A text, or a text and its style, as `rich` names styles."""
 STANDARD = "-"
-"""Stands for standard output."""
+"""Means standard output."""
 STATUS_STYLES = {"complete": "green", "partial": "yellow", "failed": "red"}
 COST_STYLE, PLANNING_STYLE, ID_STYLE, WHO_STYLE, FAINT = "bold", "magenta", "cyan", "blue", "dim"
 

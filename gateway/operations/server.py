@@ -124,7 +124,7 @@ def _last_seconds(settings: Settings) -> float:
 
 
 def _what_is_served(settings: Settings) -> dict[str, Any]:
-    """Returns what a newcomer asks first: which models, by which upstream, and where the page is."""
+    """Returns what the log reports at the start: models, or the default upstream, and the path of the web UI."""
     names = list(dict.fromkeys(entry.model_name for entry in settings.model_list))
     upstream = settings_in_force.address(settings.upstream.api_base).partition("?")[0]
     return {

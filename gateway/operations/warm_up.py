@@ -63,7 +63,7 @@ class WarmUp:
             for piece in self._pieces:
                 try:
                     await piece.load()
-                except Exception as fault:  # noqa: BLE001 - whatever it is, a server that answers is not to lose more
+                except Exception as fault:  # noqa: BLE001 - no fault may cost a running server more than its piece
                     faults += 1
                     log.fault("warm_up_failed", fault, piece=piece.name)
         log.info("warm", pieces=len(self._pieces), faults=faults, seconds=round(self._clock.monotonic() - began, 2))

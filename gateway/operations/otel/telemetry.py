@@ -331,7 +331,7 @@ def is_sampled() -> bool:
 
 
 def answered(status: int, facts: Attributes) -> None:
-    """The request of the current span has its answer; `facts` are the edge's."""
+    """Marks the span of the current request with its status. `facts`: what the HTTP edge knows of the request."""
     spans = CURRENT.get()
     if spans is None or not spans.span.is_recording():
         return
@@ -356,9 +356,9 @@ def trace_fields() -> dict[str, Any]:
 
 
 FLUSH_SECONDS = 3.0
-"""Most seconds that an end waits for what is left to export."""
+"""The longest wait, in seconds, for pending exports at shutdown."""
 OPERATION_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-"""Boundaries that the conventions want for `gen_ai.client.operation.duration`."""
+"""Boundaries that the conventions recommend for `gen_ai.client.operation.duration`."""
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 OF_CALLS = ("gen_ai.operation.name", "gen_ai.provider.name", "server.address", "server.port")
 READ_SECONDS = 2.0

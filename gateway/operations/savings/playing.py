@@ -336,7 +336,7 @@ class TooLong(Exception):
 
 
 class ReplayClock:
-    """Stands still until it is set (a `Clock`)."""
+    """A `Clock` that only moves when it is set."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -399,7 +399,7 @@ class SessionPlayer:
 
     @property
     def facts(self) -> ModelFacts:
-        """What is known of the model."""
+        """The facts of the played model."""
         router = self._gateway.upstreams.router
         return router.facts(self._model, router.deployment(self._model, RequestCaller("replay")))
 
