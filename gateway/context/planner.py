@@ -27,7 +27,7 @@ from gateway.context.planning.summaries import (
     SummaryKey,
 )
 from gateway.context.window import tuning
-from gateway.context.window.candidates import OldTurns, candidates, recent_texts, transcript
+from gateway.context.window.candidates import QuotableMessages, candidates, recent_texts, transcript
 from gateway.context.window.extracts import absent, changeable
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.settings import ContextSettings
@@ -356,13 +356,13 @@ def _artifacts_to_plan(proposal: WindowProposal) -> tuple[list[Artifact], frozen
     undecided = without_standing(material, measured.unreduced, measured.inputs.history.stored)
     if fitted.new_pass:
         said = transcript(material, frozenset()) if material.current > 0 else []
-        return list(undecided) or ([OldTurns(said).artifact] if said else []), frozenset()
+        return list(undecided) or ([QuotableMessages(said).artifact] if said else []), frozenset()
     free = {id(artifact) for artifact in changeable(material, fitted)}
     artifacts = [artifact for artifact in undecided if id(artifact) in free]
     if artifacts or proposal.decision.reason != FORCED:
         return artifacts, frozenset()
     outside, said = absent(material, fitted)  # what is frozen stays, but a plan's queries find more beside it
-    found = outside or ([OldTurns(said).artifact] if said else [])
+    found = outside or ([QuotableMessages(said).artifact] if said else [])
     return found, frozenset(artifact.artifact_id for artifact in found)
 
 

@@ -273,7 +273,7 @@ def recent_texts(material: WindowInputs) -> tuple[str, ...]:
     return tuple(text for text in (words_of(message.body) for message in spoken) if text)
 
 
-class OldTurns:
+class QuotableMessages:
     """Messages of old turns that may be quoted, in the order of the conversation."""
 
     def __init__(self, messages: Sequence[TranscriptMessage]) -> None:

@@ -16,8 +16,8 @@ from typing import Any, assert_never
 from gateway.context.window import tuning
 from gateway.context.window.candidates import (
     GreedyFit,
-    OldTurns,
     PassageCandidate,
+    QuotableMessages,
     TranscriptMessage,
     best_first,
     candidates,
@@ -251,7 +251,10 @@ def _selection(
     renderings = {rendering.artifact.artifact_id: rendering for rendering in extracts}
     names = frozenset(renderings)
     return replace(
-        frozen, renderings=frozen.renderings | renderings, quoted=names, turns=recalled(OldTurns(quotable), quoted)
+        frozen,
+        renderings=frozen.renderings | renderings,
+        quoted=names,
+        turns=recalled(QuotableMessages(quotable), quoted),
     )
 
 
@@ -289,7 +292,7 @@ def without_repeated(rendering: ArtifactRendering, window: Sequence[str]) -> Art
     return replace(rendering, spans=spans, headings=headings) if spans or rendering.text else None
 
 
-def recalled(old: OldTurns, taken: Iterable[PassageCandidate]) -> RecalledExcerpts | None:
+def recalled(old: QuotableMessages, taken: Iterable[PassageCandidate]) -> RecalledExcerpts | None:
     """Returns excerpts of the old messages, in the order of the conversation; None if nothing of them was taken."""
     spans: dict[int, Spans] = {}
     for candidate in sorted(taken, key=lambda c: (c.message or 0, c.passage.start)):

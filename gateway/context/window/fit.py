@@ -16,8 +16,8 @@ from math import inf
 from gateway.context.window import tuning
 from gateway.context.window.candidates import (
     GreedyFit,
-    OldTurns,
     PassageCandidate,
+    QuotableMessages,
     SegmentRoom,
     TranscriptMessage,
     best_first,
@@ -144,7 +144,7 @@ class WindowPacker:
         self._shown = ShownInFull(fitting, self._minimum)
         first, left_out = self._minimum.first, self._minimum.left_out
         self._quotable = transcript(self._material, left_out)
-        self._old_turns: dict[int, OldTurns] = {}
+        self._old: dict[int, QuotableMessages] = {}
         self.taken = GreedyFit(
             fitting.counting,
             first,
@@ -395,11 +395,11 @@ class WindowPacker:
             return artifact.call is not None
         return index < first or index in self._minimum.left_out
 
-    def _before(self, first: int) -> OldTurns:
+    def _before(self, first: int) -> QuotableMessages:
         left_out = self._minimum.left_out
-        if first not in self._old_turns:
-            self._old_turns[first] = OldTurns([m for m in self._quotable if m.index < first or m.index in left_out])
-        return self._old_turns[first]
+        if first not in self._old:
+            self._old[first] = QuotableMessages([m for m in self._quotable if m.index < first or m.index in left_out])
+        return self._old[first]
 
     def _selection(self) -> WindowSelection:
         first, left_out = self.taken.first, self._minimum.left_out

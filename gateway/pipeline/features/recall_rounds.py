@@ -90,7 +90,7 @@ def told(call: dict[str, Any], window: RecallWindow, relevance: Relevance, count
         passages = [each for each in passages if each.passage.score > 0]
     if not passages:
         return "Nothing more was found."
-    text = _fitted(passages, candidates.OldTurns(quotable), counter.text, window.room)
+    text = _fitted(passages, candidates.QuotableMessages(quotable), counter.text, window.room)
     return text or "What was found has no room beside what is here already. Answer with that."
 
 
@@ -119,7 +119,7 @@ def _arguments(call: dict[str, Any]) -> tuple[str, str] | str:
 
 
 def _fitted(
-    passages: Sequence[PassageCandidate], old: candidates.OldTurns, count: Callable[[str], int], room: int
+    passages: Sequence[PassageCandidate], old: candidates.QuotableMessages, count: Callable[[str], int], room: int
 ) -> str:
     """Renders the passages that fit, best first; else the beginning of the first one; "" if not even that fits."""
     taken: list[PassageCandidate] = []
@@ -144,7 +144,7 @@ def _fitted(
     return ""
 
 
-def _worded(taken: Sequence[PassageCandidate], old: candidates.OldTurns) -> str:
+def _worded(taken: Sequence[PassageCandidate], old: candidates.QuotableMessages) -> str:
     of_each: dict[int, list[PassageCandidate]] = defaultdict(list)
     for each in taken:
         of_each[id(each.of)].append(each)
