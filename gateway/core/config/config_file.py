@@ -1,7 +1,7 @@
 """Reads `config.yaml`, the files that it includes, and the environment variables to which it refers."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,11 @@ class ConfigurationError(Exception):
     """A configuration that cannot be used; the message names the file, the path and the nearest valid name."""
 
 
-def read_file(path: str, places: dict[str, str] | None = None) -> dict[str, Any]:
+def read_file(path: str, places: dict[str, str] | None = None, warnings: list[str] | None = None) -> dict[str, Any]:
     """Reads the sections of a file and of the files that it includes: lists are appended, other sections replaced, as
     in LiteLLM.
-    `places`: receives the place, `FILE:LINE`, of each `section`, `section.key` and member `section[0]`.
+    `places`: receives the place, `FILE:LINE`, of each `section`, `section.key` and member `section[0]`; `warnings`:
+    receives what is lost because a mapping has a key twice.
     Raises ConfigurationError: a file is missing or is no YAML mapping."""
     waiting = [Path(path)]
     sections: dict[str, Any] = {}
@@ -28,7 +29,9 @@ def read_file(path: str, places: dict[str, str] | None = None) -> dict[str, Any]
         if not waiting:
             return sections
         current = waiting.pop(0)
-        found, lines = _mapping(current)
+        found, lines, repeated = _mapping(current)
+        if warnings is not None:
+            warnings += repeated
         included = found.pop("include", None) or []
         if not isinstance(included, list) or not all(isinstance(name, str) for name in included):
             raise ConfigurationError(f"{current}: include: must be a list of files")
@@ -54,13 +57,13 @@ Lines = dict[str, dict[str | int, int]]
 """The lines of a section's members, by section; under "" its own."""
 
 
-def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
+def _mapping(path: Path) -> tuple[dict[str, Any], Lines, list[str]]:
     try:
         loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
         node = loader.get_single_node()
         if node is not None and _holds_itself(node, frozenset(), set()):
             raise ConfigurationError(f"{path}: an alias stands inside what it names")
-        lines = _lines(node)
+        lines, repeated = _lines(node), [f"{path}: {each}" for each in _repeated(node, set())]
         data = None if node is None else loader.construct_document(node)
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from None
@@ -71,11 +74,11 @@ def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
     except RecursionError:
         raise ConfigurationError(f"{path}: nested too deeply") from None
     if data is None:
-        return {}, {}
+        return {}, {}, []
     if not isinstance(data, dict):
         raise ConfigurationError(f"{path}: must be a mapping of sections")
     # an empty section sets nothing
-    return {str(name): value for name, value in data.items() if value is not None}, lines
+    return {str(name): value for name, value in data.items() if value is not None}, lines, repeated
 
 
 def _holds_itself(node: yaml.Node, above: frozenset[int], seen: set[int]) -> bool:
@@ -84,6 +87,22 @@ def _holds_itself(node: yaml.Node, above: frozenset[int], seen: set[int]) -> boo
     seen.add(id(node))
     parts = itertools.chain(*node.value) if isinstance(node, yaml.MappingNode) else node.value
     return any(_holds_itself(each, above | {id(node)}, seen) for each in parts)
+
+
+def _repeated(node: yaml.Node | None, seen: set[int]) -> Iterator[str]:
+    """Yields the keys that a mapping has more than once; YAML's reader takes the last."""
+    if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+        return
+    seen.add(id(node))
+    lines: dict[str, int] = {}
+    for each in node.value:
+        key, value = each if isinstance(node, yaml.MappingNode) else (None, each)
+        if isinstance(key, yaml.ScalarNode):
+            line = key.start_mark.line + 1
+            if key.value in lines and key.value != "<<":
+                yield f"{key.value} is set in line {lines[key.value]} and again in line {line}: the last one counts"
+            lines[key.value] = line
+        yield from _repeated(value, seen)
 
 
 def _lines(node: yaml.Node | None) -> Lines:

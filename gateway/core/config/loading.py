@@ -270,10 +270,12 @@ def load_settings(path: str | None, environ: Mapping[str, str], overrides: Mappi
     Raises ConfigurationError: the file is missing, is no YAML mapping, or holds an unknown or unusable setting."""
     origin = path or "environment"
     places: dict[str, str] = {}
-    raw = read_file(path, places) if path else {}
+    repeated: list[str] = []
+    raw = read_file(path, places, repeated) if path else {}
     for name in raw.keys() & set(INTERNAL):
         raise ConfigurationError(f"{origin}: {name}: unknown setting; known: {', '.join(SECTIONS)}, model_list")
     moved = move_in(raw, environ, origin)
+    moved.warnings += repeated
 
     def missing(where: str, name: str) -> None:
         raise ConfigurationError(f"{origin}: {where}: the environment has no {name}")

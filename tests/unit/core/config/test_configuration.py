@@ -311,6 +311,20 @@ def test_s9_what_stands_twice_by_an_alias_is_read_twice(tmp_path: Path) -> None:
     assert [settings.limits.users[name].limits.rpm for name in ("ann", "bob")] == [5, 5]
 
 
+def test_s9_a_key_that_stands_twice_in_a_file_is_warned_about(tmp_path: Path) -> None:
+    """The first `model_list` of two was lost without a word."""
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "model_list: [{model_name: a, litellm_params: {model: a}}]\nserver: {port: 1, port: 2}\n"
+        "model_list: [{model_name: b, litellm_params: {model: b}}]\n"
+    )
+    settings = load_settings(str(path), {})
+    assert ([each.model_name for each in settings.model_list], settings.server.port) == (["b"], 2)
+    text = "is set in line 1 and again in line 3: the last one counts"
+    assert f"{path}: model_list {text}" in settings.warnings
+    assert f"{path}: port is set in line 2 and again in line 2: the last one counts" in settings.warnings
+
+
 @pytest.mark.parametrize(
     "text", ['auth: {keys: [{key: "sk-very-secret, tenant: a}]}', "upstream:\n  api_key: sk-very-secret: x"]
 )
