@@ -1,7 +1,7 @@
 """Tool steps in a table of their own, one row each.
 
-Where something was stored before, the version before may go on running: results stay in its messages until
-`gateway migrate --finish` (ADR 19).
+In a database that is in use, results also stay in the messages until `gateway migrate --finish`, so that the previous
+version can keep running (ADR 19).
 """
 
 import sqlalchemy as sa

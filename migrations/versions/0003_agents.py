@@ -1,7 +1,7 @@
-"""Who speaks: the agent of a message and of a bill, the task that agents of a conversation share, and
-the mode of its prompt profile.
+"""The agent of a message and of a bill, the task that a conversation's agents share, and the mode of its prompt
+profile.
 
-Columns that may be empty: versions before go on writing rows without them.
+Adds nullable columns only: previous versions keep writing rows without them.
 """
 
 import sqlalchemy as sa

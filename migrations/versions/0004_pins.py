@@ -1,6 +1,6 @@
-"""Pinned messages: which ones stay in every window, and how many a conversation has.
+"""Pinned messages: which messages stay in every window, and how many a conversation has.
 
-A table of its own and a column that may be empty: versions before go on writing rows without them.
+Adds a table and a nullable column: previous versions keep writing rows without them.
 """
 
 import sqlalchemy as sa

@@ -1,7 +1,7 @@
 """Summaries of old turns, and which conversations have any.
 
-A new table, and a column that may be empty: versions before go on without them. While one of them runs beside this
-one, an item that it deletes stays in the summaries that cover it.
+Adds a table and a nullable column: previous versions keep running without them. If one of them deletes an item
+meanwhile, the item stays in the summaries that cover it.
 """
 
 import sqlalchemy as sa

@@ -1,6 +1,6 @@
-"""What conversations are about: things, and the words by which they are found.
+"""Entities of conversations, and the words by which they are found.
 
-New tables alone: versions before go on running, and deletions of theirs take the rows of a conversation with it.
+Adds tables only: previous versions keep running, and their deletions also delete a conversation's rows there.
 """
 
 import sqlalchemy as sa

@@ -1,6 +1,6 @@
-"""Replays: turns of a conversation that are run anew on a branch, and how far they are.
+"""Replays: turns of a conversation that are run again on a branch, and their progress.
 
-A new table, of which versions before know nothing: they go on writing turns that belong to no replay.
+Adds a table only: previous versions keep writing turns that belong to no replay.
 """
 
 import sqlalchemy as sa

@@ -1,8 +1,8 @@
-"""Reports: what a ledger's row adds to sums, daily roll-ups of it, sums and a first question for each conversation, and
-sessions of the page.
+"""Reports: what each bill adds to sums, daily totals, sums and a first question for each conversation, and sessions of
+the web UI.
 
-Columns that may be empty, and new tables: versions before go on writing rows without them. Rows that are there already,
-and those, are added to the roll-ups by whichever process of this version comes to it.
+Adds tables and nullable columns: previous versions keep writing rows without them. A process of this version adds those
+rows, and the rows of before, to the totals.
 """
 
 from typing import Any

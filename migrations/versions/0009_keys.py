@@ -1,6 +1,6 @@
-"""Keys made at runtime, budgets and limits, what administrators did, and retention by key.
+"""Keys made at runtime, budgets and limits, the audit log, and retention by key.
 
-Only new tables, indexes and a column that may be empty: the version before runs on beside it, and knows no such key.
+Adds tables, indexes and a nullable column only: the previous version keeps running, and does not know these keys.
 """
 
 from collections.abc import Sequence

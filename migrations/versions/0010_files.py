@@ -1,7 +1,7 @@
-"""Files that clients upload; large documents.
+"""Uploaded files; large documents.
 
-Only new tables, indexes and columns that may be empty: the version before runs on beside it, and knows no files; of a
-large document it sees no text.
+Adds tables, indexes and nullable columns only: the previous version keeps running. It does not know the files, and sees
+no text of a large document.
 """
 
 import sqlalchemy as sa

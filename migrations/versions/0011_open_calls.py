@@ -1,6 +1,6 @@
-"""Requests that are asking a model, so that they are billed although their process dies.
+"""Requests that are waiting for a model, so that they are billed even if their process dies.
 
-Only a new table: the version before runs on beside it. What that one asks is in no table, and is billed as before.
+Adds a table only: the previous version keeps running. Its own requests are not in the table and are billed as before.
 """
 
 import sqlalchemy as sa

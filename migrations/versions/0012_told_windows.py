@@ -1,6 +1,6 @@
-"""Windows that upstreams told, and what they count for each message beyond what the gateway knows.
+"""Windows that upstreams reported, and how many tokens they count for each message beyond the gateway's count.
 
-Only new columns with defaults: the version before runs on beside it, and leaves them as they are.
+Adds columns with defaults only: the previous version keeps running and leaves the defaults.
 """
 
 import sqlalchemy as sa

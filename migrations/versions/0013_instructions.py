@@ -1,6 +1,6 @@
-"""System messages amid conversations, found without a look at what was said.
+"""System messages within conversations, found without reading all messages.
 
-Only an index: the version before runs on beside it, and writes into it.
+Adds an index only: the previous version keeps running and writes to it.
 """
 
 import sqlalchemy as sa

@@ -1,6 +1,6 @@
 """What a branch of a conversation has cost up to an answer, and would have cost without a gateway.
 
-Only a new column: the version before runs on beside it, and leaves it empty.
+Adds a column only: the previous version keeps running and leaves it null.
 """
 
 import sqlalchemy as sa

@@ -1,6 +1,7 @@
-"""What a request's client would have paid without a gateway, what that saved, and which conversations go direct.
+"""What each request would have cost its client without a gateway, the saving, and which conversations are in the
+holdout.
 
-Only new columns: versions before run on beside it, and leave them empty. What they write is in no sum of savings.
+Adds columns only: previous versions keep running and leave them null. Their requests are not in the sums of savings.
 """
 
 import sqlalchemy as sa

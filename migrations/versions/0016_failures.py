@@ -1,6 +1,6 @@
-"""How requests failed and how long they took, and by what lists of requests are filtered and sorted.
+"""How requests failed, how long they took, and the columns by which lists of requests are filtered and sorted.
 
-Only new columns and indexes: versions before run on beside it, and leave the columns empty.
+Adds columns and indexes only: previous versions keep running and leave the columns null.
 """
 
 from typing import Any

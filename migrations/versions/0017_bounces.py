@@ -1,6 +1,6 @@
-"""What was read again soon after it had been cut.
+"""Results that were read again soon after they had been cut.
 
-Only new columns: versions before run on beside it, and leave them empty.
+Adds columns only: previous versions keep running and leave them null.
 """
 
 import sqlalchemy as sa

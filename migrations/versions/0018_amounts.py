@@ -1,7 +1,6 @@
-"""Requests of a user, a key, a tenant or a time are put in the order of an amount by an index alone.
+"""Requests of a user, key, tenant or period are sorted by an amount with an index alone.
 
-Indexes only, each in the place of one that begins with the same columns: whichever version runs beside finds what it
-did.
+Replaces indexes by longer ones that begin with the same columns: any version that is running still finds its index.
 """
 
 import sqlalchemy as sa

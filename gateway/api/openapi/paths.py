@@ -154,7 +154,7 @@ OPERATIONS: list[tuple[Any, ...]] = [
     ("GET /health/live", "Whether the process answers", Health, "", None, NO_KEY),
     ("GET /health/ready", "Whether requests can be served", Health, "details", None, {**KEY_OR_NOT, "503": Health}),
     ("GET /metrics", "Counts for Prometheus", {"text/plain": str}, "", None, KEY_OR_NOT),
-    ("POST /mcp", "The memory as an MCP server: one message of its protocol", Json, "", Json),
+    ("POST /mcp", "The MCP server: one message of its protocol", Json, "", Json),
     ("GET /v1/models", "List models", Models),
     ("GET /v1/models/{model}", "One model", Model),
     (f"POST {CHAT}", "Ask a model", {JSON: ChatCompletion | DryRun, STREAM: CHUNKS}, "", ChatBody, OF_MODELS),

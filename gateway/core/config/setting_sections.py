@@ -469,7 +469,7 @@ def _secure(text: str) -> str:
 
 def _callback(text: str) -> str:
     if urlsplit(_secure(text)).path != CALLBACK_PATH or "?" in text:
-        raise ValueError(f"must be the page's own address with the path {CALLBACK_PATH}")
+        raise ValueError(f"must be the web UI's own address with the path {CALLBACK_PATH}")
     return text
 
 
@@ -529,17 +529,17 @@ class JwtSettings(IssuerSettings):
 
 
 class OidcSettings(IssuerSettings):
-    """The login at the page by an identity provider (guarantee §12.18)."""
+    """The login to the web UI by an identity provider (guarantee §12.18)."""
 
     client_id: str = Field(min_length=1, description="What the provider knows the gateway as.")
     client_secret: SecretStr | None = Field(None, description="Its secret there; a public client has none.")
     redirect_url: Annotated[str, AfterValidator(_callback)] = Field(
-        description=f"The page's address for browsers with the path `{CALLBACK_PATH}`, as the provider knows it."
+        description=f"The web UI's address for browsers with the path `{CALLBACK_PATH}`, as the provider knows it."
     )
     scopes: Texts = Field(("openid", "profile", "email"), description="What is asked of the provider.")
     userinfo: bool = Field(False, description="Ask its userinfo endpoint for claims that the id token lacks.")
     label: str = Field(
-        "single sign-on", min_length=1, max_length=64, pattern=LABEL, description="What the page calls it."
+        "single sign-on", min_length=1, max_length=64, pattern=LABEL, description="The provider's name in the web UI."
     )
 
     @model_validator(mode="after")
@@ -683,7 +683,7 @@ class KeyFields(SettingsSection):
     project: OwnName | None = Field(None, description="What it is for; costs are reported by it.")
     roles: tuple[Role, ...] = Field(
         (USER,),
-        description="`user` asks models and changes what is stored; `viewer` sees its tenant on [the page](ui.md); "
+        description="`user` asks models and changes what is stored; `viewer` sees its tenant in [the web UI](ui.md); "
         "`admin` sees all tenants, there and in `/v1/organization/`, and makes [keys at runtime](keys.md). Apart from "
         "that, a key without `user` may only read: anything else is a 403.",
     )
@@ -732,7 +732,7 @@ class AuthSettings(SettingsSection):
     )
     oidc: OidcSettings | None = Field(
         None,
-        description="[Identity provider](identity.md#people-at-the-page) for logins to the page `/ui`, besides keys "
+        description="[Identity provider](identity.md#people-at-the-page) for logins to the web UI `/ui`, besides keys "
         "(OpenID Connect).",
     )
 

@@ -94,7 +94,7 @@ class ServerSettings(SettingsSection):
         description="[Stored conversations as an MCP server](mcp.md) at `/mcp`, if the extra `mcp` is installed; "
         "`off` disables it.",
     )
-    ui_session_hours: float = Field(12.0, gt=0, le=8760, description="Hours that a login to the page lasts.")
+    ui_session_hours: float = Field(12.0, gt=0, le=8760, description="Hours that a login to the web UI lasts.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Minimum level logged.")
     log_format: Literal["auto", "text", "json"] = Field(
         "auto", description="`text`: lines for people; `json`: for machines; `auto`: text on a terminal."
