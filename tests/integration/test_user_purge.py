@@ -21,7 +21,7 @@ from gateway.storage.entities.entity_store import EntityStore
 from gateway.storage.keyed_hashes import user_digest
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import NOW, bill, contents, document, turn
+from tests.integration.commits import NOW, bill, contents, document, message, turn
 from tests.integration.test_deletion import WORD, Keeping, full_turn, rows
 from tests.integration.traces import traces
 
@@ -228,3 +228,31 @@ async def test_s13_7_bills_are_renamed_in_small_steps(
         await store.commit(alone(tenant, ANN))
     assert (await purged(transactions, tenant)).bills == 5
     assert await users(transactions, schema.usage_days, tenant) == [await digest_of(store)] * 5
+
+
+async def test_s13_7_answers_of_many_items_go_whole(
+    transactions: DatabaseTransactions, store: ConversationStore, tenant: str
+) -> None:
+    """§13.7: several thoughts, calls that share an id, and calls that the provider ran; another user's answer, in
+    which its provider gave a call the same id, stays as it was."""
+    name = f"conv_many-{tenant}"
+    hosted = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    thoughts = [{"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]} for text in ("one", "two")]
+    many = {
+        "reasoning_items": thoughts,
+        "output_items": [hosted, {"type": "mcp_list_tools"}, {"type": "mcp_list_tools"}],
+    }
+    asked = (message("user", WORD), message("assistant", WORD, tool_calls=[call, call], **many))
+    first = turn(tenant, name, created=True, new_messages=(*asked, message("user", WORD)), answers=(WORD,))
+    await store.commit(said(first, ANN))
+    assert first.turn is not None
+    kept = (message("user", "bob's"), message("assistant", "found", output_items=[hosted]), message("user", "more"))
+    second = turn(tenant, name, parent_id=first.turn.answers[0].message.message_id, new_messages=kept)
+    await store.commit(said(second, BOB, 1))
+    done = await purged(transactions, tenant)
+    assert (done.messages, done.shared) == (4, 1)
+    found = await store.find_conversation(tenant, ConversationRef(name), max_bytes=None)
+    assert contents(found) == ["bob's", "found", "more", "answer"]
+    assert found is not None
+    assert found.path[1].body["output_items"] == [hosted]

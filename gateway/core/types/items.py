@@ -254,7 +254,9 @@ content is also in `native_blocks`, which is stored."""
 FUNCTION, CUSTOM = "function_call", "custom_tool_call"
 PREFIXES = {FUNCTION: "fc", CUSTOM: "ctc", LOCAL_SHELL: "lsh", SHELL: "sh", PATCH: "apc"}
 """Prefixes of the ids of calls; those of their results have one letter more."""
-ITEM_ID = re.compile(rf"(msg|rs|ig|(?:{'|'.join(PREFIXES.values())})o?)_(sys)?([0-9A-Za-z-]{{1,60}})(_[0-9a-f]{{12}})?")
+ITEM_ID = re.compile(
+    rf"(msg|rs|ig|hc|(?:{'|'.join(PREFIXES.values())})o?)_(sys)?([0-9A-Za-z-]{{1,60}})(_[0-9a-f]{{12}})?"
+)
 INSTRUCTION_PREFIX = "msg_sys"
 SIGNED = "thinking_blocks"
 """The field with reasoning that its provider signed."""
@@ -281,6 +283,8 @@ RESPONSES_ALONE = frozenset({"reasoning_items", "output_items", "phase", ITEM_OR
 PROVIDER_FIELDS = THOUGHTS | RESPONSES_ALONE | {"extra_content"}
 """Fields of assistant messages and tool calls that only the provider that made them understands (guarantee §1)."""
 ITEM_CONTENT_FIELDS = frozenset({"content", "refusal", "annotations", "audio"})
+VERBATIM = ("reasoning_items", "output_items")
+"""Fields of an answer that hold items as their maker wrote them: its reasoning, and hosted calls."""
 OWN_CALLS = tuple(PREFIXES)
 """Calls that the client answers, except shells in a container."""
 BETWEEN = "\n\n"
@@ -361,13 +365,18 @@ def without(message: ConversationMessage, item_id: str) -> ConversationMessage |
     if message.role != "assistant" or not others:
         return None
     body = message.body
-    if item_id.startswith("msg_"):
+    stem = str(message.message_id).removeprefix("msg_")
+    hosted = next((each for each, own in _hosted(body, stem) if own == item_id), None)
+    if hosted is not None:
+        left = {name: [each for each in body.get(name) or () if each is not hosted] for name in VERBATIM}
+        body = {name: left.get(name, value) for name, value in body.items() if left.get(name, True)}
+    elif item_id.startswith("msg_"):
         number = [each["id"] for each in items_of(message) if each["type"] == "message"].index(item_id)
         body = _without_words(body, number)
     elif item_id.startswith("rs_"):
         body = {name: value for name, value in body.items() if name not in THOUGHTS}
     elif item_id.startswith("ig_"):
-        made = [each["id"] for each in pictures_of(body, str(message.message_id).removeprefix("msg_"))]
+        made = [each["id"] for each in pictures_of(body, stem)]
         body = _without_picture(body, made.index(item_id))
     else:
         kept = [call for call, made in _calls(body, item_id) if made != item_id]
@@ -559,7 +568,7 @@ def _without_words(body: Item, number: int) -> Item:
 def _thoughts(body: dict[str, Any], stem: str, status: str) -> list[Item]:
     """Lists the reasoning items of a message and the hosted calls among them, in order. Sealed content, which is only
     for the model, is left out."""
-    kept = [item for name in ("reasoning_items", "output_items") for item in body.get(name) or ()]
+    kept, hosted = _verbatim(body), _hosted(body, stem)
     if not kept:
         text = body.get("reasoning_content") or body.get("reasoning")
         content = [{"type": "reasoning_text", "text": text}]
@@ -567,16 +576,35 @@ def _thoughts(body: dict[str, Any], stem: str, status: str) -> list[Item]:
     items: list[Item] = []
     number = 0
     for each in kept:
-        if not isinstance(each, dict) or not isinstance(each.get("type"), str):
-            continue
         if each["type"] != "reasoning":
-            items.append(each)
+            items.append({**each, "id": hosted[len(items) - number][1]})
             continue
         item = {"id": numbered_id(stem, number), "type": "reasoning", "summary": each.get("summary") or []}
         said = {"content": each["content"]} if each.get("content") else {}
         items.append({**item, **said, "status": status})
         number += 1
     return items
+
+
+def _verbatim(body: Mapping[str, Any]) -> list[Item]:
+    """Lists the items that an answer holds as their maker wrote them."""
+    found = (item for name in VERBATIM for item in body.get(name) or ())
+    return [item for item in found if isinstance(item, dict) and isinstance(item.get("type"), str)]
+
+
+def _hosted(body: Mapping[str, Any], stem: str) -> list[tuple[Item, str]]:
+    """Lists the hosted calls of an answer with the ids of their items: their maker's, or one of the message's where
+    that is missing, or that of another call."""
+    found: list[tuple[Item, str]] = []
+    for each in _verbatim(body):
+        if each["type"] == "reasoning":
+            continue
+        item_id, others = each.get("id"), [own for _, own in found]
+        if not isinstance(item_id, str) or not item_id or item_id in others:
+            times = sum(each == other for other, _ in found)
+            item_id = f"hc_{stem}_{content_digest(f'{jsons.canonical(each).decode()}{times}')[:12]}"
+        found.append((each, item_id))
+    return found
 
 
 def numbered_id(stem: str, number: int, prefix: str = "rs_") -> str:

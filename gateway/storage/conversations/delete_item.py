@@ -52,35 +52,68 @@ def delete(
     item."""
     row = require_conversation(connection, tenant, conversation_id, lock=True)
     read_item(connection, tenant, conversation_id, item_id)
-    values: dict[str, Any] = {"updated_at": now}
     if item_id.startswith(items.INSTRUCTION_PREFIX):
-        values["instructions_digest"] = _delete_instruction(connection, row, item_id)
+        values = {"instructions_digest": _delete_instruction(connection, row, item_id)}
     else:
         stored = require_message(connection, conversation_id, item_id)
         message = rows.message_of(stored)
-        tree = _MessageTree(connection, conversation_id)
-        below = tree.below(stored.id)
-        left = items.without(message, item_id)
-        if question_columns([message.body])["question"] is not None:
-            values |= FORGOTTEN
-        if left is None:
-            note_deletion(connection, tenant, stored, below)
-            values |= _delete_message(connection, row, stored)
-            unpin(connection, conversation_id, stored.id)
-        else:
-            _shorten(connection, left, now)
-        _delete_derived(connection, conversation_id, [stored.id, *below])
-        if (call_id := items.called(message, item_id)) is not None:
-            _delete_call(connection, conversation_id, stored.id, call_id)
-            _delete_step(connection, below, call_id, tree.results(stored.id))
-        _delete_from_completion(connection, stored, removed=left is None)
-        backfill_digests(connection, conversation_id)
-        delete_plans(connection, conversation_id)
-    values["forgotten_at"] = now
+        left, calls = items.without(message, item_id), [items.called(message, item_id)]
+        values = _delete_from_tree(connection, tenant, row, stored, left, calls, now)
+    return _forgotten(connection, tenant, conversation_id, values, now)
+
+
+def delete_message(
+    connection: sa.Connection, tenant: str, conversation_id: str, message_id: str, now: datetime
+) -> tuple[str, ...]:
+    """Deletes a message with all its items at once, as the ids of some depend on the others. Returns as `delete`.
+    Raises as `delete`."""
+    row = require_conversation(connection, tenant, conversation_id, lock=True)
+    stored = require_message(connection, conversation_id, message_id)
+    calls = [item.get("call_id") for item in items.items_of(rows.message_of(stored))]
+    values = _delete_from_tree(connection, tenant, row, stored, None, calls, now)
+    return _forgotten(connection, tenant, conversation_id, values, now)
+
+
+def _delete_from_tree(
+    connection: sa.Connection,
+    tenant: str,
+    row: Any,
+    stored: Any,
+    left: ConversationMessage | None,
+    calls: Iterable[str | None],
+    now: datetime,
+) -> dict[str, Any]:
+    """Deletes from a message all but what is `left` of it, and what was made of that. `calls`: ids of deleted calls.
+    Returns the changes to its conversation."""
+    values: dict[str, Any] = {}
+    tree = _MessageTree(connection, row.id)
+    below = tree.below(stored.id)
+    if question_columns([rows.message_of(stored).body])["question"] is not None:
+        values |= FORGOTTEN
+    if left is None:
+        note_deletion(connection, tenant, stored, below)
+        values |= _delete_message(connection, row, stored)
+        unpin(connection, row.id, stored.id)
+    else:
+        _shorten(connection, left, now)
+    _delete_derived(connection, row.id, [stored.id, *below])
+    for call_id in filter(None, calls):
+        _delete_call(connection, row.id, stored.id, call_id)
+        _delete_step(connection, below, call_id, tree.results(stored.id))
+    _delete_from_completion(connection, stored, removed=left is None)
+    backfill_digests(connection, row.id)
+    delete_plans(connection, row.id)
+    return values
+
+
+def _forgotten(
+    connection: sa.Connection, tenant: str, conversation_id: str, values: dict[str, Any], now: datetime
+) -> tuple[str, ...]:
+    """Writes the changes to a conversation after a deletion; returns the cache groups to evict."""
     ledger = schema.ledger.c
     forget_failures(connection, sa.and_(ledger.tenant == tenant, ledger.conversation_id == conversation_id))
     where = CONVERSATIONS.c.id == conversation_id
-    connection.execute(CONVERSATIONS.update().where(where).values(**values))
+    connection.execute(CONVERSATIONS.update().where(where).values(**values, updated_at=now, forgotten_at=now))
     return held_groups(connection, tenant, [conversation_id])
 
 

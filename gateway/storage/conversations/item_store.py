@@ -38,6 +38,9 @@ from gateway.storage.turns.questions import question_columns
 from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
 from gateway.storage.turns.write_turn import INSERT_MESSAGES
 
+BATCH = 100
+"""Messages that are read together where one is looked for by what it holds."""
+
 
 def require_conversation(connection: sa.Connection, tenant: str, conversation_id: str, *, lock: bool = False) -> Any:
     """Returns the conversation's row; `lock` locks it. Raises ConversationNotFound: the tenant has none of that id."""
@@ -75,11 +78,25 @@ def read_item(connection: sa.Connection, tenant: str, conversation_id: str, item
 
 def require_message(connection: sa.Connection, conversation_id: str, item_id: str, param: str = "item_id") -> Any:
     """Returns the stored message of an item. Raises ItemNotFound: there is none in this conversation."""
-    where = (MESSAGES.c.id == items.message_id_of(item_id), MESSAGES.c.conversation_id == conversation_id)
-    row = connection.execute(whole_messages().where(*where, MESSAGES.c.status != "failed")).first()
+    those = whole_messages().where(MESSAGES.c.conversation_id == conversation_id, MESSAGES.c.status != "failed")
+    row = connection.execute(those.where(MESSAGES.c.id == items.message_id_of(item_id))).first()
+    if row is None:
+        row = _with_hosted_call(connection, those, item_id)
     if row is None:
         raise errors.ItemNotFound("No such item.", param=param)
     return row
+
+
+def _with_hosted_call(connection: sa.Connection, those: sa.Select[Any], item_id: str) -> Any:
+    """Returns the latest of these messages with a hosted call of that id. Its provider made the id, so that no index
+    leads from it to the message."""
+    quoted = jsons.dumps_text(item_id)
+    answers = those.where(MESSAGES.c.role == "assistant").order_by(MESSAGES.c.sequence_number.desc())
+    with connection.execute(answers.execution_options(yield_per=BATCH)) as found:
+        for row in found:
+            if quoted in row.body and any(each["id"] == item_id for each in items.items_of(rows.message_of(row))):
+                return row
+    return None
 
 
 def instructions_in_force(connection: sa.Connection, row: Any) -> list[dict[str, Any]]:
@@ -236,9 +253,9 @@ def set_pin(
     InvalidRequest: it is a system message, which is in every window anyway."""
     require_conversation(connection, tenant, conversation_id, lock=True)
     read_item(connection, tenant, conversation_id, item_id)
-    message_id = items.message_id_of(item_id)
-    if message_id is None:
+    if item_id.startswith(items.INSTRUCTION_PREFIX):
         raise errors.InvalidRequest("System messages are in every window.", param="pinned", code="invalid_value")
+    message_id = require_message(connection, conversation_id, item_id).id
     if pinned:
         pin(connection, conversation_id, [message_id])
     else:

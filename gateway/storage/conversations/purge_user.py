@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from gateway.core import errors, ports
 from gateway.core.frozen_records import record
-from gateway.core.types import audit_log, items, memory
+from gateway.core.types import audit_log, memory
 from gateway.storage import audit_events, rows
 from gateway.storage.conversations import attachments, delete_item
 from gateway.storage.conversations.delete import anonymise_bills, delete_locked, forget_blocks
@@ -140,8 +140,8 @@ def _purge_turns(
     for name in turns.documents:
         groups.update(attachments.delete(connection, tenant, conversation_id, name, now))
     for row in turns.messages:
-        for item in items.items_of(rows.message_of(row)) if row.status != "failed" else ():
-            groups.update(delete_item.delete(connection, tenant, conversation_id, item["id"], now))
+        if row.status != "failed":
+            groups.update(delete_item.delete_message(connection, tenant, conversation_id, row.id, now))
     of_it = MESSAGES.c.conversation_id == conversation_id
     connection.execute(MESSAGES.delete().where(of_it, MESSAGES.c.request_id.in_(turns.requests)))  # those that failed
     connection.execute(PURGE_USER_COMPLETIONS.delete().where(PURGE_USER_COMPLETIONS.c.request_id.in_(turns.requests)))
