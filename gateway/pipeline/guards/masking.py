@@ -486,8 +486,9 @@ class BodyMasker:
         if isinstance(value, list):
             return _same(value, [self._free(each, walk) for each in value])
         if isinstance(value, dict):
-            changed = {name: new for name, each in value.items() if (new := self._free(each, walk)) is not each}
-            return {**value, **changed} if changed else value
+            names = {name: walk(name) for name in value}
+            members = {names[name]: self._free(each, walk) for name, each in value.items()}
+            return value if all(members.get(name, self) is each for name, each in value.items()) else members
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**12:
             written = str(value)
             masked = walk(written)
@@ -574,6 +575,7 @@ MAY_BEGIN_IN_JSON = re.compile(
 MAX_HELD_CHARS = 64
 """Most characters held back at the end of a text."""
 MASKED_TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
+LEGACY_CALL = "function_call"
 OF_JSON = ("content", "text", items.ITEM_ORDER)
 """Fields on the path to a text that is JSON as a whole."""
 
@@ -591,7 +593,10 @@ def restored(value: Any, vault: PlaceholderMap, name: str = "", *, is_json: bool
     if isinstance(value, list):
         return [restored(each, vault, name, is_json=is_json) for each in value]
     if isinstance(value, dict):
-        return {key: restored(each, vault, key, is_json=is_json and key in OF_JSON) for key, each in value.items()}
+        return {
+            vault.unmask(key): restored(each, vault, key, is_json=is_json and key in OF_JSON)
+            for key, each in value.items()
+        }
     return value
 
 
@@ -627,6 +632,8 @@ class ChoiceRestorer:
         self._texts: dict[str, TextRestorer] = {}
         self._thought: TextRestorer | None = None
         self._calls: dict[tuple[int, str], TextRestorer] = {}
+        self._function: TextRestorer | None = None
+        """The arguments of a call in the API before tools."""
 
     def delta(self, delta: Json) -> Json:
         """Returns the delta with what of it can be restored by now."""
@@ -639,6 +646,9 @@ class ChoiceRestorer:
                 found[name] = known.push(value)
             elif name == "tool_calls" and isinstance(value, list):
                 found[name] = [self._call(each, place) for place, each in enumerate(value)]
+            elif name == LEGACY_CALL and isinstance(value, dict) and isinstance(value.get("arguments"), str):
+                self._function = self._function or TextRestorer(self._vault, is_json=True)
+                found[name] = {**value, "arguments": self._function.push(value["arguments"])}
             elif name == "thinking_blocks" and isinstance(value, list):
                 found[name] = [part for block in value for part in self._thoughts(block)]
             else:
@@ -649,7 +659,7 @@ class ChoiceRestorer:
         """Returns a delta of all held-back text that `upto`, the next delta, does not continue; {} if there is none. An
         empty next delta ends nothing; None: there is no next one."""
         if upto is not None and not any(
-            upto.get(name) for name in (*MASKED_TEXT_FIELDS, "tool_calls", "thinking_blocks")
+            upto.get(name) for name in (*MASKED_TEXT_FIELDS, "tool_calls", LEGACY_CALL, "thinking_blocks")
         ):
             return {}
         upto = upto or {}
@@ -662,6 +672,8 @@ class ChoiceRestorer:
             if index not in going_on and (said := text.rest()):
                 part = {"custom": {"input": said}} if name == "input" else {"function": {"arguments": said}}
                 found.setdefault("tool_calls", []).append({"index": index, **part})
+        if self._function is not None and not upto.get(LEGACY_CALL) and (said := self._function.rest()):
+            found[LEGACY_CALL] = {"arguments": said}
         if self._thought is not None and "thinking_blocks" not in upto and (said := self._thought.rest()):
             found["thinking_blocks"] = [{"type": "thinking", "thinking": said, "signature": None}]
         return found

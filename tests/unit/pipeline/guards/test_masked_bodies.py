@@ -29,6 +29,8 @@ EVERYWHERE: list[Json] = [
     {"messages": [{"role": "assistant", "content": None, "reasoning_content": f"Who is {MAIL}?"}]},
     {"messages": [user([{"type": "native_block", "native_block": {"type": "search_result", "title": MAIL}}])]},
     {"messages": [{"role": "assistant", "native_blocks": [{"type": "tool_use", "id": "t", "input": {"name": MAIL}}]}]},
+    {"messages": [{"role": "assistant", "native_blocks": [{"type": "tool_use", "id": "t", "input": {MAIL: 1}}]}]},
+    {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": f'{{"{MAIL}": 1}}'}}]}]},
     {"messages": [user([{"type": "document", "source": {"type": "text", "data": f"From {MAIL}"}}])]},
     {"input": [f"I am {MAIL}."]},
     {"input": f"I am {MAIL}."},

@@ -78,6 +78,13 @@ def test_a_whole_answer() -> None:
     assert found["native_blocks"][0]["input"] == {"key": VALUES[18][1]}
 
 
+def test_values_that_a_model_names_fields_by() -> None:
+    held, names = filled()
+    assert restored({"native_blocks": [{"type": "tool_use", "input": {names[0]: 1}}]}, held) == {
+        "native_blocks": [{"type": "tool_use", "input": {VALUES[0][1]: 1}}]
+    }
+
+
 def deltas(choice: ChoiceRestorer, *told: Json) -> list[Json]:
     found = []
     for each in told:
@@ -104,6 +111,19 @@ def test_what_is_held_comes_before_what_follows() -> None:
     assert found.index({"content": "<EM"}) < next(n for n, each in enumerate(found) if "tool_calls" in each)
     told = [part["function"]["arguments"] for each in found for part in each.get("tool_calls", ())]
     assert json.loads("".join(told)) == VALUES[2][1]
+
+
+def test_a_call_in_the_form_before_tools_is_the_same_however_it_is_cut() -> None:
+    held, names = filled()
+    said = json.dumps({"to": names[0], "text": "<EM"})
+    for at in range(len(said) + 1):
+        begin = {"function_call": {"name": "send", "arguments": said[:at]}}
+        found = deltas(ChoiceRestorer(held), begin, {"function_call": {"arguments": said[at:]}})
+        told = [each["function_call"] for each in found if "function_call" in each]
+        assert told[0]["name"] == "send"
+        assert json.loads("".join(each["arguments"] for each in told)) == {"to": VALUES[0][1], "text": "<EM"}
+    unfinished = deltas(ChoiceRestorer(held), {"function_call": {"name": "send", "arguments": names[0][:5]}})
+    assert unfinished[-1] == {"function_call": {"arguments": names[0][:5]}}
 
 
 def test_a_signature_comes_behind_the_text_that_it_signs() -> None:
