@@ -167,6 +167,20 @@ async def test_what_cannot_be_written_leaves_nothing(
     assert await rows(transactions, schema.conversations, tenant=tenant) == []
 
 
+async def test_large_documents_that_share_an_id_keep_their_own_texts(
+    transactions: DatabaseTransactions, tenant: str
+) -> None:
+    """The ids of attachments are the document's, and tell nothing of what they hold."""
+    transfer = ConversationTransfer(transactions, SystemClock(), index_chars=100)
+    texts = ["one " * 50, "short", "two " * 50]
+    about = {"title": None, "label": None, "source": "attachment:0:x", "attachment_type": "document"}
+    shared = {"artifact_id": "art_1", "said": None, "created_at": "2026-01-31T12:00:00.000000Z"}
+    attached = [{"number": n, "document": {**about, "content": each}, **shared} for n, each in enumerate(texts)]
+    name = await imported(transfer, tenant, jsons.dumps(bare([user_message(0, None)], attachments=attached)))
+    found = json.loads(await exported(transfer, tenant, name))["attachments"]
+    assert [each["document"]["content"] for each in found] == texts
+
+
 async def test_thousands_of_messages_hold_nobody_up(
     store: ConversationStore, transfer: ConversationTransfer, tenant: str
 ) -> None:

@@ -16,6 +16,8 @@ from gateway.pipeline import entity_memory
 
 MAX_INTEGER = 2**31 - 1
 """Largest number that the storage's integer columns hold."""
+MAX_COUNTED = 2**30
+"""Largest number from which the conversation counts on, in columns that hold `MAX_INTEGER`."""
 MAX_IMPORT_DEPTH = jsons.MAX_DEPTH + 20
 """Levels of nesting: a message may have as many as in a request, and lies some levels down itself."""
 MANY_DIGITS = re.compile(rb"\d{4}\.\d{9}")
@@ -96,7 +98,7 @@ class ImportedDocument(RequestFields):
 
 
 class AttachmentDocument(RequestFields):
-    number: Annotated[int, Field(ge=0, lt=MAX_INTEGER)]
+    number: Annotated[int, Field(ge=0, le=MAX_COUNTED)]
     artifact_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}\z")]
     document: ImportedDocument
     said: Annotated[bytes, Field(min_length=1, max_length=32), BeforeValidator(_digest)] | None = None
@@ -135,7 +137,7 @@ class RememberedThing(RequestFields):
     name: ThingName
     aliases: Annotated[list[Text], Field(max_length=memory.MAX_ALIASES)]
     action: ThingAction
-    times: Number
+    times: Annotated[int, Field(ge=0, le=MAX_COUNTED)]
     created_at: Time
     mentioned_at: Time
     expires_at: Time | None = None

@@ -94,7 +94,7 @@ def rows_of(
         **question_columns(each.message.body for each in sorted(made.messages, key=_age)),
     }
     large = {
-        each.artifact_id: ids.content_digest(each.document["content"])
+        each.number: ids.content_digest(each.document["content"])
         for each in made.attachments
         if index_chars is not None and len(each.document["content"]) >= index_chars
     }
@@ -104,10 +104,10 @@ def rows_of(
             "number": each.number,
             "artifact_id": each.artifact_id,
             "size": len(each.document["content"]),
-            "body": jsons.dumps_text({**each.document, "content": ""} if each.artifact_id in large else each.document),
+            "body": jsons.dumps_text({**each.document, "content": ""} if each.number in large else each.document),
             "created_at": each.created_at,
             "said_digest": each.said,
-            "document": large.get(each.artifact_id),
+            "document": large.get(each.number),
         }
         for each in made.attachments
     ]
@@ -130,9 +130,7 @@ def rows_of(
         ],
         sessions=made.sessions,
         things=[thing_row(tenant, conversation_id, thing) for thing in made.things],
-        large={
-            large[each.artifact_id]: each.document["content"] for each in made.attachments if each.artifact_id in large
-        },
+        large={large[each.number]: each.document["content"] for each in made.attachments if each.number in large},
     )
 
 

@@ -44,10 +44,22 @@ def put(path: str, value: Any) -> Callable[[Json], None]:
 
 NUL = "a\x00b"
 CALL = {"id": 5, "function": {"name": "f", "arguments": "{}"}}
+THING: Json = {
+    "type": "email",
+    "thing_id": "1",
+    "name": "x",
+    "aliases": [],
+    "action": "mentioned",
+    "times": 1,
+    "created_at": "2026-01-31T12:00Z",
+    "mentioned_at": "2026-01-31T12:00Z",
+}
 EVENT = {"type": "tool_step", "step": "first"}
 CASES = [
     ("object", put("object", "conversation")),
     ("object", put("object", ...)),
+    ("attachments[0].number", put("attachments.0.number", 2**31 - 2)),
+    ("things[0].times", put("things", [{**THING, "times": 2**31 - 1}])),
     ("version", put("version", 2)),
     ("version", put("version", True)),
     ("version", put("version", None)),
