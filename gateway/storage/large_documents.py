@@ -24,6 +24,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.sqlite import insert_for
 from gateway.storage.database.transactions import DatabaseTransactions
 from gateway.storage.encryption.columns import RowInsert
+from gateway.storage.keyed_hashes import storable
 
 DOCUMENTS = schema.large_documents
 REGIONS = schema.document_regions
@@ -72,7 +73,8 @@ def own(table: sa.Table, tenant: str, digest: str) -> tuple[sa.ColumnElement[boo
 
 def region_row(key: dict[str, str], region: TextRegion) -> dict[str, Any]:
     """Builds a region's row; `key` holds tenant and digest."""
-    return {**key, "number": region.number, "start": region.start, "place": region.where, "text": region.text}
+    where, text = storable(region.where), storable(region.text)
+    return {**key, "number": region.number, "start": region.start, "place": where, "text": text}
 
 
 def held_by(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[str]:

@@ -181,6 +181,17 @@ async def test_large_documents_that_share_an_id_keep_their_own_texts(
     assert [each["document"]["content"] for each in found] == texts
 
 
+async def test_a_large_document_may_hold_what_a_column_refuses(transactions: DatabaseTransactions, tenant: str) -> None:
+    """A NUL, which PostgreSQL stores in no text, is a replacement character in a large document, in each database."""
+    transfer = ConversationTransfer(transactions, SystemClock(), index_chars=100)
+    about = {"title": None, "label": None, "source": "attachment:0:x", "attachment_type": "document"}
+    said = {"number": 0, "artifact_id": "art_1", "said": None, "created_at": "2026-01-31T12:00:00.000000Z"}
+    attached = [{"document": {**about, "content": "nul \x00 " * 50}, **said}]
+    name = await imported(transfer, tenant, jsons.dumps(bare([user_message(0, None)], attachments=attached)))
+    found = json.loads(await exported(transfer, tenant, name))["attachments"]
+    assert [each["document"]["content"] for each in found] == ["nul \ufffd " * 50]
+
+
 async def test_thousands_of_messages_hold_nobody_up(
     store: ConversationStore, transfer: ConversationTransfer, tenant: str
 ) -> None:
