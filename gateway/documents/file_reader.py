@@ -69,10 +69,7 @@ def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> DocumentFile | Non
         return None
     if kind == "pdf" and not decode_pdf:
         return None
-    try:
-        raw = base64.b64decode(content, validate=True)
-    except (binascii.Error, ValueError):
-        raise UnreadableDocument("its data is not base64") from None
+    raw = _decoded(content)
     kind = _by_content(kind, raw)
     if kind is None or (kind == "pdf" and not decode_pdf):
         return None
@@ -85,13 +82,10 @@ def sent_document(data: str, name: str) -> DocumentFile:
     header, comma, encoded = data.partition(",")
     is_url = bool(comma) and header.lower().startswith("data:")
     media_type = header[5:].split(";")[0] if is_url else ""
-    try:
-        if is_url and ";base64" not in header.lower():
-            raw = unquote_to_bytes(encoded)
-        else:
-            raw = base64.b64decode("".join((encoded if is_url else data).split()), validate=True)
-    except (binascii.Error, ValueError):
-        raise UnreadableDocument("its data is not base64") from None
+    if is_url and ";base64" not in header.lower():
+        raw = unquote_to_bytes(encoded)
+    else:
+        raw = _decoded(encoded if is_url else data)
     if is_url:
         raw = _in_utf8(_kind(name, media_type), raw, header)
     return stored_document(name, media_type, raw, pictures=True)
@@ -131,16 +125,27 @@ def encoded_document(content: str, media_type: str = "", name: str = "") -> Docu
 
 def _of_data_url(url: re.Match[str], data: str, name: str) -> DocumentFile:
     media_type, parameters, is_base64 = url.groups()
-    try:
-        raw = base64.b64decode("".join(data.split()), validate=True) if is_base64 else unquote_to_bytes(data)
-    except (binascii.Error, ValueError):
-        raise UnreadableDocument("its data is not base64") from None
+    raw = _decoded(data) if is_base64 else unquote_to_bytes(data)
     kind = _by_content(_kind("", media_type) if media_type else _named(name, raw), raw)
     if kind is None and is_picture(raw):
         kind = PICTURE
     if kind is None:
         raise UnreadableDocument(f"{media_type} is no kind of document that has a text")
     return DocumentFile(_in_utf8(kind, raw, parameters), kind)
+
+
+def _decoded(encoded: str) -> bytes:
+    """Decodes base64, also in lines, as many encoders write it. Raises UnreadableDocument: it is not base64."""
+    try:
+        return base64.b64decode("".join(encoded.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise UnreadableDocument("its data is not base64") from None
+
+
+def _start_of(encoded: str) -> bytes:
+    """Decodes the start of encoded data. Raises ValueError: it is not base64."""
+    head = "".join(encoded[:FILE_HEAD_CHARS].split())
+    return base64.b64decode(head if len(encoded) <= FILE_HEAD_CHARS else head[: len(head) // 4 * 4])
 
 
 def _named(name: str, raw: bytes) -> str:
@@ -171,8 +176,8 @@ def _by_content(kind: str | None, raw: bytes) -> str | None:
 
 def _is_worth_a_look(encoded: str) -> bool:
     try:
-        return may_be_known(base64.b64decode(encoded[:FILE_HEAD_CHARS]))
-    except (binascii.Error, ValueError):
+        return may_be_known(_start_of(encoded))
+    except ValueError:
         return False
 
 
@@ -189,8 +194,8 @@ def _is_text(media_type: str, encoded: str, start: bytes) -> bool:
     if not media_type.strip().lower().startswith("text/"):
         return False
     try:
-        return start not in base64.b64decode(encoded[:FILE_HEAD_CHARS])
-    except (binascii.Error, ValueError):
+        return start not in _start_of(encoded)
+    except ValueError:
         return False
 
 

@@ -31,6 +31,16 @@ def url(raw: bytes, media: str) -> str:
     return f"data:{media};base64,{base64.b64encode(raw).decode()}"
 
 
+@pytest.mark.parametrize("kind", MAKERS)
+def test_base64_in_lines_is_read_as_in_one(kind: str) -> None:
+    raw = MAKERS[kind]("fact" * 1000)
+    lines = base64.encodebytes(raw).decode()
+    for file in ({"filename": f"a.{kind}", "file_data": lines}, {"file_data": f"data:{OCTETS};base64,{lines}"}):
+        found = inline_file(dict(file), decode_pdf=True)
+        assert found is not None
+        assert (found.kind, found.raw) == (kind, raw)
+
+
 def test_the_name_counts_where_it_says_something() -> None:
     found = inline_file({"filename": "a.docx", "file_data": url(MAKERS["xlsx"]("x"), OCTETS)}, decode_pdf=True)
     assert found is not None
