@@ -89,15 +89,6 @@ class ShownInFull:
         for artifact in fitting.material.placed:
             self._same[artifact.content_id].append(artifact)
 
-    def has(self, candidate: PassageCandidate, first: int) -> bool:
-        """Returns whether the window shows a candidate in full: as a message, as an artifact too small to be reduced,
-        in another artifact with the same content, or as a PDF that the model reads itself."""
-        known = self._known.setdefault(first, {})
-        found = known.get(id(candidate.of))
-        if found is None:
-            found = known[id(candidate.of)] = self._has(candidate.of, first)
-        return found
-
     def absent(self, found: list[PassageCandidate], first: int) -> list[PassageCandidate]:
         """Returns the candidates that the window does not show in full, and holds back the others."""
         absent = self.outside(found, first)
@@ -106,8 +97,14 @@ class ShownInFull:
         return absent
 
     def outside(self, found: list[PassageCandidate], first: int) -> list[PassageCandidate]:
-        """Returns the candidates that the window does not show in full, and holds back none."""
-        return [c for c in found if not self.has(c, first)]
+        """Returns the candidates that the window does not show in full, and holds back none. It shows them as a
+        message, as an artifact too small to be reduced, in another artifact with the same content, or as a PDF that the
+        model reads itself."""
+        known = self._known.setdefault(first, {})
+        for candidate in found:
+            if id(candidate.of) not in known:
+                known[id(candidate.of)] = self._has(candidate.of, first)
+        return [c for c in found if not known[id(c.of)]]
 
     def released(self, first: int) -> list[PassageCandidate]:
         """Returns the held candidates that a window that has become smaller no longer shows in full."""
@@ -200,7 +197,7 @@ class WindowPacker:
             self.taken.extend_run(room)
             found = self._shown.absent(found, self.taken.first)
         relevant = {id(c.of): c for c in found if c.relevant}
-        self._competing = not all(self._shown.has(c, self._minimum.first) for c in relevant.values())
+        self._competing = bool(self._shown.outside([*relevant.values()], self._minimum.first))
         left, decided = self._guide.apart(found)
         for lane in LANES:
             left = lane.fill(self, left, lane.limit(self, room))
@@ -349,7 +346,7 @@ class WindowPacker:
             self._late = taken.add(self._shown.absent(self._late, taken.first), limit)
         if limit - taken.used > little:
             late = () if self._relevant or self._rest else self._late
-            too_long = (c for c in chain(self._relevant, self._rest, late) if not self._shown.has(c, taken.first))
+            too_long = self._shown.outside([*self._relevant, *self._rest, *late], taken.first)
             taken.add_parts(too_long, limit)
 
     def _extract(self, artifact: Artifact, taken: list[PassageCandidate], first: int) -> ArtifactRendering:
