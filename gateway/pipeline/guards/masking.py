@@ -267,7 +267,9 @@ class RuleFinder:
 DIGEST_CHARS = 8
 MASKER_KIND = r"[A-Z][A-Z0-9_]{0,15}"
 PLACEHOLDER = re.compile(rf"<{MASKER_KIND}_[a-z2-7]{{{DIGEST_CHARS}}}>")
-IN_JSON = re.compile(rf"(?:<|\\u003[cC])({MASKER_KIND}_[a-z2-7]{{{DIGEST_CHARS}}})(?:>|\\u003[eE])")
+BACKSLASHES = r"(?<!\\)(?:\\\\)*"
+"""Escaped backslashes: what follows them is an escape of its own."""
+IN_JSON = re.compile(rf"(?:<|({BACKSLASHES})\\u003[cC])({MASKER_KIND}_[a-z2-7]{{{DIGEST_CHARS}}})(?:>|\\u003[eE])")
 """A placeholder in a JSON text, whose writer may escape the brackets."""
 
 
@@ -316,11 +318,12 @@ class PlaceholderMap:
         """Replaces the placeholders within the strings of a JSON text, which stays valid JSON."""
         if not self.values:
             return text
-        return IN_JSON.sub(lambda found: self._in_json(found.group(1), found.group()), text)
+        return IN_JSON.sub(lambda found: self._in_json(found), text)
 
-    def _in_json(self, name: str, written: str) -> str:
-        value = self.values.get(f"<{name}>")
-        return written if value is None else json.dumps(value)[1:-1]  # ASCII, whatever bytes surround it
+    def _in_json(self, found: re.Match[str]) -> str:
+        value = self.values.get(f"<{found[2]}>")
+        # ASCII, whatever bytes surround it
+        return found.group() if value is None else (found[1] or "") + json.dumps(value)[1:-1]
 
     def _masked(self, text: str) -> str:
         pieces, at = list[str](), 0
@@ -570,7 +573,8 @@ BEGUN = rf"(?:{MASKER_KIND}(?:_[a-z2-7]{{0,{DIGEST_CHARS}}})?)?"
 MAY_BEGIN = re.compile(rf"<{BEGUN}\Z")
 """The end of a text that may be the beginning of a placeholder."""
 MAY_BEGIN_IN_JSON = re.compile(
-    rf"(?:(?:<|\\u003[cC])(?:{BEGUN}|{MASKER_KIND}_[a-z2-7]{{{DIGEST_CHARS}}}\\(?:u(?:0(?:03?)?)?)?)|\\(?:u(?:0(?:03?)?)?)?)\Z"
+    rf"(?:(?:<|{BACKSLASHES}\\u003[cC])(?:{BEGUN}|{MASKER_KIND}_[a-z2-7]{{{DIGEST_CHARS}}}\\(?:u(?:0(?:03?)?)?)?)"
+    rf"|{BACKSLASHES}\\(?:u(?:0(?:03?)?)?)?)\Z"
 )
 MAX_HELD_CHARS = 64
 """Most characters held back at the end of a text."""

@@ -48,6 +48,18 @@ def test_arguments_are_the_same_however_they_are_cut(parts: list[int | str], cut
     assert json.loads(found) == {"text": meant}
 
 
+def test_an_escaped_backslash_before_what_looks_like_an_escape_stays_one() -> None:
+    """Code in an argument may spell a bracket's escape: only JSON's own escapes stand for brackets."""
+    held, names = filled()
+    for slashes in range(1, 4):
+        meant = "\\" * slashes + f"u003c{names[0][1:]} {names[0]}"
+        said = json.dumps({"text": meant}).replace("<", "\\u003c")
+        for at in range(len(said) + 1):
+            pieces = TextRestorer(held, is_json=True)
+            found = pieces.push(said[:at]) + pieces.push(said[at:]) + pieces.rest()
+            assert json.loads(found) == {"text": held.unmask(meant)}
+
+
 def test_every_single_cut() -> None:
     held, names = filled()
     said = f"See {names[0]} and <b>{names[1]}</b> < {names[-1]}"
