@@ -120,7 +120,7 @@ def _checked(value: bytes) -> str:
 
 T = TypeVar("T")
 TOLD = (b"x-", b"anthropic-")
-"""The prefix of headers that a dialect gets."""
+"""The prefix of headers that an adapter gets."""
 
 
 class StreamWriter(Protocol):
@@ -231,20 +231,20 @@ class CompletionHandler:
         self._unattended = BackgroundTasks()
 
     async def answer(
-        self, scope: Scope, receive: Receive, send: Send, dialect: ApiAdapter, caller: RequestCaller | None = None
+        self, scope: Scope, receive: Receive, send: Send, adapter: ApiAdapter, caller: RequestCaller | None = None
     ) -> PausedRequest | None:
         """Sends the answer of a request; or returns the request if its client must first learn that its history was
         compacted.
         `caller`: who sends it, where that is known already.
-        Raises GatewayError: see `core/errors`; it names its field as the dialect does. Nothing has been sent yet."""
+        Raises GatewayError: see `core/errors`; it names its field as the adapter does. Nothing has been sent yet."""
         try:
-            return await self._answer(scope, receive, send, dialect, caller)
+            return await self._answer(scope, receive, send, adapter, caller)
         except errors.GatewayError as error:
-            renamed(error, dialect.own_name)
+            renamed(error, adapter.own_name)
             raise
 
     async def _answer(
-        self, scope: Scope, receive: Receive, send: Send, dialect: ApiAdapter, caller: RequestCaller | None
+        self, scope: Scope, receive: Receive, send: Send, adapter: ApiAdapter, caller: RequestCaller | None
     ) -> PausedRequest | None:
         at, started = self.clock.now(), self.clock.monotonic()
         key = keyed(scope)
@@ -256,13 +256,13 @@ class CompletionHandler:
             client = scope.get(CLIENT)
             has_left = chat.never_leaves if client is None else client.has_left
             arrival = RequestArrival(facts["request_id"], at, started, len(raw), facts, has_left)
-            request = await self._read(raw, scope, caller, arrival, dialect)
+            request = await self._read(raw, scope, caller, arrival, adapter)
             if not isinstance(request, ChatRequest):
                 await request(scope, send)
                 return None
             identity = await identify(key, caller.tenant, raw, self._idempotency.secret) if key else None
-            way = _RequestScope(request, dialect, scope, receive, send, place)
-            with dialect.holding(raw, request):
+            way = _RequestScope(request, adapter, scope, receive, send, place)
+            with adapter.holding(raw, request):
                 del raw
                 if request.options.dry_run:
                     return await self._dry_run(way)
@@ -276,7 +276,7 @@ class CompletionHandler:
     async def _kept_alive(self, identity: turn.RequestIdentity | None, way: "_RequestScope") -> PausedRequest | None:
         """Sends a stream that has keepalives, and ends with its key. A failure after the first keepalive is an event in
         it."""
-        way.writer = writer = way.dialect.writer(way.request)
+        way.writer = writer = way.adapter.writer(way.request)
         kept = KeptAlive(way.send, self._keepalive, writer.alive)
         way.send = way.scope[SENDING] = kept
         signs = chat.SIGNS.set(kept.heard)
@@ -296,14 +296,14 @@ class CompletionHandler:
             kept.close()
 
     async def _read(
-        self, raw: bytes, scope: Scope, caller: RequestCaller, arrival: RequestArrival, dialect: ApiAdapter
+        self, raw: bytes, scope: Scope, caller: RequestCaller, arrival: RequestArrival, adapter: ApiAdapter
     ) -> ChatRequest | Instead:
         def read() -> ChatRequest | None:
-            return dialect.read(raw, told_headers(scope), caller, arrival)
+            return adapter.read(raw, told_headers(scope), caller, arrival)
 
         is_large = len(raw) >= LARGE_BODY
         while (request := await offload_if(is_large, read)) is None:
-            if (instead := await dialect.look_up(caller)) is not None:
+            if (instead := await adapter.look_up(caller)) is not None:
                 return instead
         if request.keeps_content or request.conversation != ConversationRef():
             check_known(caller.tenant)
@@ -374,7 +374,7 @@ class CompletionHandler:
             return completion
         headers = {**completion.headers, **answer_headers(completion.conversation_id, completion.cost)}
         way.scope["gateway"]["conversation_id"] = completion.conversation_id
-        content = way.dialect.whole(completion.body, way.request)
+        content = way.adapter.whole(completion.body, way.request)
         with self._large_bodies.occupied(len(content)):
             await send_json_bytes(way.send, 200, content, headers)
         return None
@@ -392,7 +392,7 @@ class CompletionHandler:
 
 
 def told_headers(scope: Scope) -> dict[str, str]:
-    """Returns the headers that a dialect gets, by lower-case names: those that describe the request, but no key."""
+    """Returns the headers that an adapter gets, by lower-case names: those that describe the request, but no key."""
     return {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in scope["headers"]
@@ -405,7 +405,7 @@ class _RequestScope:
     """A request in progress: where it came from and where its answer goes. `writer`: of a streamed answer."""
 
     request: ChatRequest
-    dialect: ApiAdapter
+    adapter: ApiAdapter
     scope: Scope
     receive: Receive
     send: Send
@@ -429,17 +429,17 @@ async def _send_stream(answer: StreamedAnswer, way: _RequestScope) -> None:
 def _faulty(way: _RequestScope, writer: StreamWriter, error: errors.GatewayError) -> bytes:
     """Encodes the end of an answer whose status is sent already: an error event, not the end of a whole one (§7)."""
     note_fault(way.scope["gateway"], error)
-    renamed(error, way.dialect.own_name)
+    renamed(error, way.adapter.own_name)
     return writer.fault(error)
 
 
 async def _replay(way: _RequestScope, stored: turn.StoredCompletion) -> None:
     """Sends the stored first answer in the form that the request asks for."""
     body, conversation_id, cost = stored_answer(stored)
-    request, dialect = way.request, way.dialect
+    request, adapter = way.request, way.adapter
     if not request.stream:
         headers = {**REPLAYED, **answer_headers(conversation_id, cost)}
-        await send_json_bytes(way.send, 200, dialect.whole(body, request), headers)
+        await send_json_bytes(way.send, 200, adapter.whole(body, request), headers)
         return
     await send_start(way.send, 200, {**EVENT_STREAM, **REPLAYED, **answer_headers(conversation_id)})
     chunks = replayed_chunks(body, request.choices, include_usage=request.include_usage)

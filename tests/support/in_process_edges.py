@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gateway.api.auth import KeyAuthenticator
-from gateway.api.chat.endpoint import ChatDialect
+from gateway.api.chat.endpoint import ChatAdapter
 from gateway.api.completion_handler import ApiAdapter
-from gateway.api.messages.endpoint import MessagesDialect
+from gateway.api.messages.endpoint import MessagesAdapter
 from gateway.api.request.validation import RequestArrival
 from gateway.api.responses.compact import CompactionEndpoint
-from gateway.api.responses.endpoint import ResponsesDialect
+from gateway.api.responses.endpoint import ResponsesAdapter
 from gateway.core.clock import SystemClock
 from gateway.core.ids import new_id
 from gateway.core.types.chat import ChatRequest, ModelDeployment, NativeRequest, RequestCaller
@@ -45,28 +45,28 @@ class AtEdges(InProcess):
             return await super().ask(body, tenant, native)
         raw = json.dumps(said_by(edge, body)).encode()
         arrival = RequestArrival(new_id("req_"), datetime.now(UTC), time.monotonic(), len(raw))
-        dialect = self.dialect(edge)
-        request = dialect.read(raw, {}, RequestCaller(tenant), arrival)
+        adapter = self.adapter(edge)
+        request = adapter.read(raw, {}, RequestCaller(tenant), arrival)
         assert request is not None, "nothing that is stored is referred to here"
-        with dialect.holding(raw, request):
+        with adapter.holding(raw, request):
             answered = await self.answer(request)
         if request.options.dry_run:
             return answered
-        return self.told(edge, dialect, answered, request)
+        return self.told(edge, adapter, answered, request)
 
-    def dialect(self, edge: Edge) -> ApiAdapter:
+    def adapter(self, edge: Edge) -> ApiAdapter:
         """The endpoint's own, for one request."""
         if edge == "chat":
-            return ChatDialect(self.settings, self.resends)
+            return ChatAdapter(self.settings, self.resends)
         if edge == "messages":
-            return MessagesDialect(self.settings, self.resends, self.store)
+            return MessagesAdapter(self.settings, self.resends, self.store)
         clock = SystemClock()
         auth = KeyAuthenticator.__new__(KeyAuthenticator)  # whose caller is known already
-        return ResponsesDialect(self.settings, self.resends, CompactionEndpoint(self.store, auth, self.settings, clock))
+        return ResponsesAdapter(self.settings, self.resends, CompactionEndpoint(self.store, auth, self.settings, clock))
 
-    def told(self, edge: Edge, dialect: ApiAdapter, answered: Json, request: ChatRequest) -> Json:
+    def told(self, edge: Edge, adapter: ApiAdapter, answered: Json, request: ChatRequest) -> Json:
         """An answer as its client reads it, in a chat's form, under the id that a chat has."""
-        found: Heard = heard(edge, json.loads(dialect.whole(answered, request)))
+        found: Heard = heard(edge, json.loads(adapter.whole(answered, request)))
         assert found.bill == answered["response_metadata"]
         choice: dict[str, Any] = {"index": 0, "message": found.message}
         named = {"conversation": {"id": found.conversation}} if found.conversation else {}

@@ -23,10 +23,10 @@ class ChatCompletions:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, caller: RequestCaller | None = None) -> None:
         """Answers the request. `caller`: who sends it, where that is known already."""
-        await self._answering.answer(scope, receive, send, ChatDialect(self._settings, self._resends), caller)
+        await self._answering.answer(scope, receive, send, ChatAdapter(self._settings, self._resends), caller)
 
 
-class ChatDialect:
+class ChatAdapter:
     """The gateway's own form of a request, which is that of chat completions (an `ApiAdapter`). There is one for each
     request, since some arrive in the form of Responses and are answered as any chat."""
 

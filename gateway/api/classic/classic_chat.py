@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, TypeAdapter
 
-from gateway.api.chat.endpoint import ChatDialect
+from gateway.api.chat.endpoint import ChatAdapter
 from gateway.api.completion_handler import CompletionHandler, StreamWriter
 from gateway.api.conversations.context import WindowObject, as_window
 from gateway.api.fields import RequestFields, SessionName, read
@@ -199,11 +199,11 @@ class ClassicChat:
         self._stream = stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        dialect = ClassicDialect(self._settings, self._resends, stream=self._stream)
-        await self._answering.answer(scope, receive, send, dialect)
+        adapter = ClassicAdapter(self._settings, self._resends, stream=self._stream)
+        await self._answering.answer(scope, receive, send, adapter)
 
 
-class ClassicDialect(ChatDialect):
+class ClassicAdapter(ChatAdapter):
     """One message and its answer in the form of this API (an `ApiAdapter`)."""
 
     def __init__(self, settings: Settings, resends: BodyCache, *, stream: bool) -> None:

@@ -131,13 +131,13 @@ class MessagesEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, caller: RequestCaller | None = None) -> None:
         """Answers the request. `caller`: who sends it, where that is known already."""
-        dialect = MessagesDialect(self._settings, self._resends, self._store)
-        paused = await self._answering.answer(scope, receive, send, dialect, caller)
-        if paused is not None and (sealer := dialect.sealer(paused.request)) is not None:
+        adapter = MessagesAdapter(self._settings, self._resends, self._store)
+        paused = await self._answering.answer(scope, receive, send, adapter, caller)
+        if paused is not None and (sealer := adapter.sealer(paused.request)) is not None:
             await send_paused(paused, sealer, scope.get(SENDING, send))
 
 
-class MessagesDialect(ReadAsChat[MessagesReading]):
+class MessagesAdapter(ReadAsChat[MessagesReading]):
     """One request in Anthropic's form (an `ApiAdapter`)."""
 
     def __init__(self, settings: Settings, resends: BodyCache, store: ConversationStore) -> None:

@@ -201,11 +201,11 @@ class ResponsesEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, caller: RequestCaller | None = None) -> None:
         """Answers the request. `caller`: who sends it, where that is known already."""
-        dialect = ResponsesDialect(self._settings, self._resends, self._compaction)
-        await self._answering.answer(scope, receive, send, dialect, caller)
+        adapter = ResponsesAdapter(self._settings, self._resends, self._compaction)
+        await self._answering.answer(scope, receive, send, adapter, caller)
 
 
-class ResponsesDialect(ReadAsChat[ResponsesReading]):
+class ResponsesAdapter(ReadAsChat[ResponsesReading]):
     """One request in the form of Responses (an `ApiAdapter`)."""
 
     def __init__(self, settings: Settings, resends: BodyCache, compaction: CompactionEndpoint) -> None:

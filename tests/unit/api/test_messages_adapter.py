@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.api.messages.endpoint import MessagesDialect
+from gateway.api.messages.endpoint import MessagesAdapter
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.request.validation import RequestArrival
 from gateway.conversations.rebuild import sent_chain
@@ -44,12 +44,12 @@ def steps(count: int) -> list[Json]:
 def answered(resends: BodyCache, messages: list[Json], **more: Any) -> ChatRequest:
     """A request that is read, answered and kept."""
     raw = json.dumps({"model": "m", "max_tokens": 99, "system": "Be kind.", "messages": messages, **more}).encode()
-    dialect = MessagesDialect(SETTINGS, resends, UNASKED)
+    adapter = MessagesAdapter(SETTINGS, resends, UNASKED)
     arrival = RequestArrival("req_1", datetime(2026, 11, 23, tzinfo=UTC), 0.0, len(raw))
-    request = dialect.read(raw, {}, RequestCaller("one"), arrival)
+    request = adapter.read(raw, {}, RequestCaller("one"), arrival)
     assert request is not None
     sent_chain(request)
-    with dialect.holding(raw, request):
+    with adapter.holding(raw, request):
         return request
 
 

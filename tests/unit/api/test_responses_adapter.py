@@ -8,7 +8,7 @@ import pytest
 
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.request.validation import RequestArrival
-from gateway.api.responses.endpoint import ResponsesDialect
+from gateway.api.responses.endpoint import ResponsesAdapter
 from gateway.conversations.rebuild import sent_chain
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
@@ -41,12 +41,12 @@ def steps(count: int) -> list[Json]:
 def answered(resends: BodyCache, body: Json | bytes) -> ChatRequest:
     """A request that is read, answered and kept."""
     raw = body if isinstance(body, bytes) else json.dumps({"model": "m", **body}).encode()
-    dialect = ResponsesDialect(SETTINGS, resends, NOBODY)
+    adapter = ResponsesAdapter(SETTINGS, resends, NOBODY)
     arrival = RequestArrival("req_1", datetime(2026, 11, 23, tzinfo=UTC), 0.0, len(raw))
-    request = dialect.read(raw, {}, RequestCaller("one"), arrival)
+    request = adapter.read(raw, {}, RequestCaller("one"), arrival)
     assert request is not None
     sent_chain(request)
-    with dialect.holding(raw, request):
+    with adapter.holding(raw, request):
         return request
 
 
