@@ -10,6 +10,7 @@ from gateway.core.errors import ItemNotFound
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.records import ItemQuery
 from gateway.storage.cache.memory_cache import open_cache
+from gateway.storage.conversations import item_store
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
@@ -80,3 +81,13 @@ async def test_s3_an_item_of_a_hosted_call_is_pinned_and_deleted(
     for odd in ("ws_1", "ws_2", "\x00", ""):
         with pytest.raises(ItemNotFound):
             await records.item(tenant, name, odd)
+
+
+async def test_s3_an_unknown_id_of_the_gateways_own_kinds_reads_no_conversation(
+    records: ConversationRecords, store: ConversationStore, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = await asked(store, tenant)
+    monkeypatch.setattr(item_store, "_with_hosted_call", lambda *_: pytest.fail("the conversation was read"))
+    for prefix in ("msg", "rs", "fc", "fco", "ctc", "ctco"):
+        with pytest.raises(ItemNotFound):
+            await records.item(tenant, name, f"{prefix}_{'0' * 24}")

@@ -257,6 +257,8 @@ PREFIXES = {FUNCTION: "fc", CUSTOM: "ctc", LOCAL_SHELL: "lsh", SHELL: "sh", PATC
 ITEM_ID = re.compile(
     rf"(msg|rs|ig|hc|(?:{'|'.join(PREFIXES.values())})o?)_(sys)?([0-9A-Za-z-]{{1,60}})(_[0-9a-f]{{12}})?"
 )
+NEVER_HOSTED = ("msg_", "rs_", *(f"{PREFIXES[kind]}{end}" for kind in (FUNCTION, CUSTOM) for end in ("_", "o_")))
+"""Prefixes of ids that are always the gateway's own: no provider's hosted call has one."""
 INSTRUCTION_PREFIX = "msg_sys"
 SIGNED = "thinking_blocks"
 """The field with reasoning that its provider signed."""

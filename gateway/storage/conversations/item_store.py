@@ -80,7 +80,7 @@ def require_message(connection: sa.Connection, conversation_id: str, item_id: st
     """Returns the stored message of an item. Raises ItemNotFound: there is none in this conversation."""
     those = whole_messages().where(MESSAGES.c.conversation_id == conversation_id, MESSAGES.c.status != "failed")
     row = connection.execute(those.where(MESSAGES.c.id == items.message_id_of(item_id))).first()
-    if row is None:
+    if row is None and not item_id.startswith(items.NEVER_HOSTED):
         row = _with_hosted_call(connection, those, item_id)
     if row is None:
         raise errors.ItemNotFound("No such item.", param=param)
