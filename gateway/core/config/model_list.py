@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, m
 from gateway.core.config import setting_sections
 from gateway.core.names import is_credential
 
-MAX_PRICE = Decimal(1_000_000)
+MAX_PRICE = Decimal(1_000_000_000)
 """USD; the highest price of which a bill can be made."""
 TIERED_PRICING = "tiered_pricing"
 """LiteLLM's table of context tiers: prices with the range of prompts to which they apply."""
