@@ -17,6 +17,7 @@ IN_CLEAR = (
     "test_s13_9_conversations_are_those_that_python_finds",
     "test_s13_1_a_question_is_one_line_and_found_whatever_its_case",
     "test_s13_18_a_list_reads_how_questions_begin_and_no_whole_messages",
+    "test_s13_18_a_search_among_conversations_looks_at_some_and_says_where_it_ended",
     "test_s13_18_a_search_for_a_text_asks_for_pages",
 )
 """They search for questions, which finds nothing under a key."""
