@@ -141,7 +141,7 @@ class WindowPacker:
         self._shown = ShownInFull(fitting, self._minimum)
         first, left_out = self._minimum.first, self._minimum.left_out
         self._quotable = transcript(self._material, left_out)
-        self._old: dict[int, QuotableMessages] = {}
+        self._outside: dict[int, QuotableMessages] = {}
         self.taken = GreedyFit(
             fitting.counting,
             first,
@@ -392,11 +392,13 @@ class WindowPacker:
             return artifact.call is not None
         return index < first or index in self._minimum.left_out
 
-    def _before(self, first: int) -> QuotableMessages:
+    def _quotable_outside(self, first: int) -> QuotableMessages:
         left_out = self._minimum.left_out
-        if first not in self._old:
-            self._old[first] = QuotableMessages([m for m in self._quotable if m.index < first or m.index in left_out])
-        return self._old[first]
+        if first not in self._outside:
+            self._outside[first] = QuotableMessages(
+                [m for m in self._quotable if m.index < first or m.index in left_out]
+            )
+        return self._outside[first]
 
     def _selection(self) -> WindowSelection:
         first, left_out = self.taken.first, self._minimum.left_out
@@ -416,7 +418,7 @@ class WindowPacker:
             frozenset(index for index in left_out if index >= first),
             {**self._minimum.pointers, **extracts},
             frozenset(chosen),
-            recalled(self._before(first), quoted),
+            recalled(self._quotable_outside(first), quoted),
             frozen=False,
             keeps_block=self._minimum.keeps_block,
             segments=self.segments.taken,

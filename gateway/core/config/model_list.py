@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, m
 from gateway.core.config import setting_sections
 from gateway.core.names import is_credential
 
-MAX_PRICE = Decimal(1_000_000_000)
+MAX_CONFIGURED_PRICE = Decimal(1_000_000_000)
 """USD; the highest price of which a bill can be made."""
 TIERED_PRICING = "tiered_pricing"
 """LiteLLM's table of context tiers: prices with the range of prompts to which they apply."""
@@ -24,7 +24,7 @@ def _prices_as_decimals(values: Any, checked: Container[str]) -> Any:
         return values
     found, wrong = _exact_prices(values)
     if wrong := [name for name in wrong if name not in checked]:
-        raise ValueError(f"prices must be numbers from 0 to {MAX_PRICE}: {', '.join(wrong)}")
+        raise ValueError(f"prices must be numbers from 0 to {MAX_CONFIGURED_PRICE}: {', '.join(wrong)}")
     return found
 
 
@@ -37,18 +37,21 @@ def _exact_prices(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
             found[name] = [prices for prices, _ in tiers]
             wrong += [f"{name}.{each}" for _, names in tiers for each in names]
         elif "_cost" in str(name) and isinstance(value, str | int | float) and not isinstance(value, bool):
-            price = _price(value)
+            price = price_of(value, MAX_CONFIGURED_PRICE)
             found[name] = value if price is None else price
             wrong += [name] if price is None else []
     return found, wrong
 
 
-def _price(value: str | float) -> Decimal | None:
+def price_of(value: object, most: Decimal) -> Decimal | None:
+    """Parses a price in USD; returns None where it is no number from 0 to `most`."""
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return None
     try:
         price = Decimal(str(value))
     except InvalidOperation:
         return None
-    return price if price.is_finite() and 0 <= price <= MAX_PRICE else None
+    return price if price.is_finite() and 0 <= price <= most else None
 
 
 def _as_texts(values: Any) -> Any:
@@ -75,7 +78,16 @@ CLOUDS = frozenset(
 CREDENTIAL_FIELDS = ("azure_ad_token", "client_secret", "vertex_credentials", "aws_secret_access_key")
 
 
-class LitellmParams(BaseModel):
+class _Priced(BaseModel):
+    """Fields among which may be prices, under whatever name LiteLLM has for them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _prices_are_numbers(cls, values: Any) -> Any:
+        return _prices_as_decimals(values, cls.model_fields)
+
+
+class LitellmParams(_Priced):
     """A deployment, in LiteLLM's shape. Parameters that are named nowhere, neither here nor by LiteLLM, are sent with
     each request."""
 
@@ -104,11 +116,6 @@ class LitellmParams(BaseModel):
     tpm: float | None = Field(None, ge=0, description="Maximum tokens a minute sent to it.")
     max_parallel_requests: float | None = Field(None, ge=0, description="Maximum concurrent requests sent to it.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _prices_are_numbers(cls, values: Any) -> Any:
-        return _prices_as_decimals(values, cls.model_fields)
-
     def timeouts(self, general: setting_sections.UpstreamTimeouts) -> setting_sections.UpstreamTimeouts:
         """Returns this model's timeouts, the general ones where it has none. A number is LiteLLM's: it means the time
         until the answer begins, and `stream_timeout` the time between two chunks."""
@@ -136,7 +143,7 @@ class LitellmParams(BaseModel):
         )
 
 
-class ModelInfo(BaseModel):
+class ModelInfo(_Priced):
     """What is known of a model, over LiteLLM's own map: window, prices, tokenizer."""
 
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, defer_build=True)
@@ -148,10 +155,10 @@ class ModelInfo(BaseModel):
     )
     input_cost_per_token: setting_sections.Price | None = Field(
         None,
-        le=MAX_PRICE,
+        le=MAX_CONFIGURED_PRICE,
         description="USD. Setting any price here, including other `…_cost…` fields, replaces all prices from the map.",
     )
-    output_cost_per_token: setting_sections.Price | None = Field(None, le=MAX_PRICE, description="USD.")
+    output_cost_per_token: setting_sections.Price | None = Field(None, le=MAX_CONFIGURED_PRICE, description="USD.")
     base_model: str | None = Field(None, description="The model in LiteLLM's map whose facts apply.")
     tokenizer: Literal["o200k_base", "o200k_harmony", "cl100k_base", "p50k_base"] | None = Field(
         None, description="The tiktoken encoding to count with."
@@ -159,11 +166,6 @@ class ModelInfo(BaseModel):
     token_margin: float = Field(
         1.0, ge=0.5, le=4, description="The model's tokens for each token of that encoding; learned if unset."
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _prices_are_numbers(cls, values: Any) -> Any:
-        return _prices_as_decimals(values, cls.model_fields)
 
 
 STAR = re.compile(r"(?!(?:.*/)?\.{0,2}(?:/|$))[^\s?#%\\\x00-\x1f\x7f]+")

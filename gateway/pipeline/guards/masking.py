@@ -318,7 +318,7 @@ class PlaceholderMap:
         """Replaces the placeholders within the strings of a JSON text, which stays valid JSON."""
         if not self.values:
             return text
-        return IN_JSON.sub(lambda found: self._in_json(found), text)
+        return IN_JSON.sub(self._in_json, text)
 
     def _in_json(self, found: re.Match[str]) -> str:
         value = self.values.get(f"<{found[2]}>")

@@ -252,8 +252,8 @@ def set_pin(
     Raises ConversationNotFound: the tenant has no such conversation; ItemNotFound: the conversation has no such item;
     InvalidRequest: it is a system message, which is in every window anyway."""
     require_conversation(connection, tenant, conversation_id, lock=True)
-    read_item(connection, tenant, conversation_id, item_id)
     if item_id.startswith(items.INSTRUCTION_PREFIX):
+        read_item(connection, tenant, conversation_id, item_id)
         raise errors.InvalidRequest("System messages are in every window.", param="pinned", code="invalid_value")
     message_id = require_message(connection, conversation_id, item_id).id
     if pinned:

@@ -5,7 +5,7 @@ import contextlib
 import copy
 import inspect
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -16,7 +16,7 @@ from gateway.core.formats.anthropic.serializer import CallPairs
 from gateway.core.formats.tool_calls import is_silent
 from gateway.core.types import tool_steps, upstreams
 from gateway.core.types.chat import JsonAnswer, ModelDeployment
-from gateway.core.types.conversation import dicts_of
+from gateway.core.types.conversation import dicts_of, parts_of
 from gateway.upstream.http_client import TOO_LONG, ConnectionOrigin, origin_of, translation
 from gateway.upstream.litellm.wire import NO_FETCH, GatewayTransport, LitellmLibrary, deadline, provider_of
 from gateway.upstream.openai.mending import (
@@ -535,10 +535,10 @@ def sound_chat(messages: Iterable[dict[str, Any]], *, is_claude: bool) -> list[d
                 continue
         elif message.get("tool_call_id"):
             message = {**message, "tool_call_id": ids.of_result(str(message["tool_call_id"]))}
-        elif isinstance(message.get("content"), list):
+        elif parts := parts_of(message.get("content")):
             if is_claude:
-                _check(message["content"])
-            message = {**message, "content": _parts(message["content"]) or message["content"]}
+                _check(parts)
+            message = {**message, "content": _parts(parts) or parts}
         found.append(message)
     return found
 
@@ -560,7 +560,7 @@ def _parts(content: Any) -> list[dict[str, Any]]:
     return [part for part in parts if part.get("type") != "text" or str(part.get("text") or "").strip()]
 
 
-def _check(parts: list[Any]) -> None:
+def _check(parts: Sequence[Any]) -> None:
     for part in dicts_of(parts):
         if (kind := NOT_TAKEN.get(str(part.get("type")))) is not None:
             raise errors.InvalidRequest(f"This model takes no {kind}.", param="messages", code="unsupported_parameter")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -20,6 +20,7 @@ import httpx
 
 from gateway.core import errors, jsons, ports
 from gateway.core.bounded_cache import BoundedCache
+from gateway.core.config.model_list import price_of
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types.chat import ModelDeployment, ModelFacts
@@ -110,21 +111,11 @@ def prices(pricing: Any) -> dict[str, Decimal]:
     """Returns prices by LiteLLM's names; none if prompt or answer has none, or a request costs something by itself."""
     if not isinstance(pricing, dict):
         return {}
-    found = {name: price for name in PRICES if (price := _price(pricing.get(name))) is not None}
-    alone = _price(pricing.get("request", "0"))
+    found = {name: price for name in PRICES if (price := price_of(pricing.get(name), MAX_PRICE)) is not None}
+    alone = price_of(pricing.get("request", "0"), MAX_PRICE)
     if alone != 0 or any(name not in found for name in NEEDED):
         return {}
     return {PRICES[name]: price for name, price in found.items() if price or name in NEEDED}
-
-
-def _price(value: Any) -> Decimal | None:
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
-        return None
-    try:
-        price = Decimal(str(value))
-    except InvalidOperation:
-        return None
-    return price if price.is_finite() and 0 <= price <= MAX_PRICE else None
 
 
 def window_of_props(body: Any) -> int | None:
