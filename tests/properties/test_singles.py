@@ -11,6 +11,7 @@ FOUND = {
     "the same beginning of a passage was taken again and again": (CHATS, (13_010_792,)),
     "JSON with numbers beyond a double was cut at the tags in its strings": (DOCUMENTS, (10_615_047,)),
     "a task's document of dense text was not given up, and the request refused": (TOOL_LOOPS, (10_003_478, 10_022_325)),
+    "an attached record with a doubled key was called a repetition by the check": (DOCUMENTS, (619_978_125_040,)),
 }
 """Requests that once showed a fault."""
 

@@ -1,11 +1,11 @@
 """I6: the one block at the head of the current user message."""
 
-import json
 import re
 from dataclasses import dataclass
 
 from tests.properties.checks import escapes
 from tests.properties.checks.contents import EXTRACTS, IDENTITY
+from tests.properties.checks.lossless import shorter, unquoted
 from tests.properties.checks.seen import Json, Seen, hold, text_of
 
 OPENING = re.compile(r'<context_data(?: [a-z_]+="[^"<>]*")*>\n')
@@ -127,8 +127,5 @@ def check_reduced(seen: Seen) -> None:
 
 def _forms(content: str) -> set[str]:
     """What is attached although a message says the same stands twice while both fit: as it is, or compacted."""
-    plain = {content, escapes.escaped(content)}
-    try:
-        return plain | {json.dumps(json.loads(content), ensure_ascii=False, separators=(",", ":"))}
-    except ValueError:
-        return plain
+    forms = (content, escapes.escaped(content), shorter(content), unquoted(content))
+    return {form for form in forms if form}
