@@ -201,13 +201,13 @@ class MemoryEntity:
 @record
 class NotedThings:
     """Things that a turn or a client wants remembered. `places` are those for which they are noted: the conversation's
-    id, then for a user the result of `user_place`. `recalled`: the user's things that were shown; the conversation is
-    about each of them from then on, if it was not before."""
+    id, then for a user the result of `user_place`. `recalled`: the things that were shown; the conversation is about
+    each of them from then on, if it was not before."""
 
     notes: tuple[ThingNote, ...]
     places: tuple[str, ...]
     days: float | None = None
-    recalled: tuple[ThingNote, ...] = ()
+    recalled: tuple[MemoryEntity, ...] = ()
 
 
 @record

@@ -392,19 +392,21 @@ class EntityMemory:
 
     async def _noted(self, settled: SettledRequest) -> SettledRequest:
         """Adds the turn's notes, if the request has its memory on: entities that it names, that tools reported, and
-        that were recalled for it."""
+        that were recalled for it; of a failed turn only the last, with which its block goes."""
         prepared, failed = settled.attempted.prepared, settled.attempted.outcome.status == "failed"
         wanted_memory, history, built = prepared.request.memory, prepared.history, prepared.context
-        if wanted_memory is None or history is None or built is None or prepared.conversation_id is None or failed:
+        if wanted_memory is None or history is None or built is None or prepared.conversation_id is None:
             return settled
         places, user = [prepared.conversation_id], prepared.request.end_user
-        if wanted_memory.scope == "user" and user is not None:
-            places.append(await self._reader.place_of(prepared.request.caller.tenant, user))
         shown = {each["memory_id"] for each in built.utilization.things or ()}
-        recalled = tuple(thing.as_note() for thing in history.things if thing.memory_id in shown)
-        is_large = len(history.messages) >= conversation.INLINE_MESSAGES
-        told = await offload_if(is_large, things_of_steps, history.messages, history.stored)
-        notes = (*told, *wanted_memory.notes)
+        recalled = tuple(thing for thing in history.things if thing.memory_id in shown)
+        notes: tuple[memory.ThingNote, ...] = ()
+        if not failed:
+            if wanted_memory.scope == "user" and user is not None:
+                places.append(await self._reader.place_of(prepared.request.caller.tenant, user))
+            is_large = len(history.messages) >= conversation.INLINE_MESSAGES
+            told = await offload_if(is_large, things_of_steps, history.messages, history.stored)
+            notes = (*told, *wanted_memory.notes)
         if not (notes or recalled):
             return settled
         return replace(settled, things=memory.NotedThings(notes, tuple(places), wanted_memory.days, recalled))

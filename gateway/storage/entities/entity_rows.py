@@ -63,6 +63,13 @@ def write_things(connection: sa.Connection, tenant: str, noted: memory.NotedThin
     return [stored[key].id for key in wanted if key in stored]
 
 
+def are_remembered(connection: sa.Connection, tenant: str, things: Iterable[memory.MemoryEntity]) -> bool:
+    """Returns whether none of these things was deleted. Locks them, so that a deletion finds what is written here."""
+    names = {thing.memory_id for thing in things}
+    own = sa.select(THINGS.c.id).where(THINGS.c.tenant == tenant, THINGS.c.id.in_(names)).order_by(THINGS.c.id)
+    return names == set(connection.execute(own.with_for_update(read=True, key_share=True)).scalars())
+
+
 def thing_of(row: Any) -> memory.MemoryEntity:
     return memory.MemoryEntity(
         **alike(row, memory.MemoryEntity, "memory_id", "scope", "aliases"),
@@ -111,8 +118,8 @@ def _wanted(noted: memory.NotedThings) -> dict[Key, _WantedEntity]:
             key = (place, *note.key)
             known = found.get(key)
             found[key] = known.plus(note) if known else _WantedEntity(place, note, note.name, note.aliases, 1)
-    for note in noted.recalled:
-        place = noted.places[0]
+    for thing in noted.recalled:
+        note, place = thing.as_note(), noted.places[0]
         found.setdefault((place, *note.key), _WantedEntity(place, note, note.name, note.aliases, 0, only_new=True))
     return found
 
@@ -143,7 +150,8 @@ def _stored(connection: sa.Connection, keys: Iterable[Key]) -> dict[Key, Any]:
     wanted = list(keys)
     places, names = {key[0] for key in wanted}, {key[2] for key in wanted}
     query = sa.select(THINGS).where(THINGS.c.place.in_(sorted(places)), THINGS.c.thing_id.in_(sorted(names)))
-    found = connection.execute(query.order_by(THINGS.c.place, THINGS.c.type, THINGS.c.thing_id).with_for_update())
+    ordered = query.order_by(THINGS.c.place, THINGS.c.type, THINGS.c.thing_id)
+    found = connection.execute(ordered.with_for_update(key_share=True))  # `are_remembered` need not wait
     by_key = {(row.place, row.type, row.thing_id): row for row in found}
     return {key: by_key[key] for key in wanted if key in by_key}
 
@@ -238,12 +246,12 @@ def delete_one(connection: sa.Connection, tenant: str, memory_id: str, now: date
     conversations that were only shown the thing are not about it any more.
     Raises MemoryNotFound: the tenant, or the place, has no such memory."""
     thing = read_one(connection, tenant, memory_id, now, place, param="memory_id")
+    connection.execute(THINGS.delete().where(THINGS.c.id == memory_id))  # first: waits for turns that were shown it
     about: list[Any] = [thing.conversation_id]
     if thing.conversation_id is None:
         where = (THINGS.c.tenant == tenant, THINGS.c.type == thing.type, THINGS.c.thing_id == thing.thing_id)
         about = list(connection.execute(sa.select(THINGS.c.conversation_id).where(*where)).scalars())
         connection.execute(THINGS.delete().where(*where, THINGS.c.conversation_id.is_not(None), THINGS.c.times == 0))
-    connection.execute(THINGS.delete().where(THINGS.c.id == memory_id))
     for conversation_id in sorted(each for each in about if each is not None):
         forget_blocks(connection, tenant, conversation_id, now)
 

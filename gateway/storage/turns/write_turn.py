@@ -13,7 +13,7 @@ from gateway.storage.claims import settle_claims
 from gateway.storage.conversations.delete import anonymise_bills, unheld_groups
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import RowInsert, RowRead, RowUpdate, for_row
-from gateway.storage.entities.entity_rows import write_things
+from gateway.storage.entities.entity_rows import are_remembered, write_things
 from gateway.storage.large_documents import delete_unheld, write_text
 from gateway.storage.lookup.frame_rows import write_frame
 from gateway.storage.lookup.locate import INSERT_LINKS, write_links
@@ -106,6 +106,9 @@ def _write_turn(
         return unheld_groups(connection, entry.tenant, turn.cached, but=[turn.conversation_id])
     failed, read = entry.status == "failed", turn
     turn, may_quote = without_deleted_files(connection, turn, entry.tenant, failed=failed)
+    recalled = turn.things.recalled if turn.things is not None else ()
+    if recalled and (failed or not are_remembered(connection, entry.tenant, recalled)):
+        may_quote = True  # a failed turn is about nothing, so that a later deletion could not find its block
     if turn is not read or is_stale:
         may_quote, turn = True, _without_deleted_instructions(connection, replace(turn, cached=()))
         _forget_names(connection, entry)

@@ -2,7 +2,9 @@
 
 import itertools
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
@@ -13,7 +15,7 @@ from openai import OpenAI
 from tests.support.answers import Json, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mock_upstream import MockUpstream
+from tests.support.mock_upstream import MockUpstream, Reply
 
 NUMBERS = itertools.count()
 KNOWN = re.compile(r'<artifact type="known_things" source="memory">\n(.*?)\n</artifact>', re.DOTALL)
@@ -464,3 +466,50 @@ def test_s11_15_the_configuration_turns_it_on(module_remembering: GatewayProcess
         assert "wf_13" not in client.known
         client.ask("Rename my lamp workflow again.")
         assert "wf_13" in client.known
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["in a conversation", "in a new one"])
+@pytest.mark.parametrize("status", [200, 500])
+def test_s11_17_what_is_forgotten_while_a_model_is_shown_it_does_not_come_back(
+    client: Client, is_known: bool, status: int
+) -> None:
+    """§11.17: neither as a thing of the conversation nor in its blocks, also where the turn failed; and of a turn that
+    failed before."""
+    client.ask("A workflow.", {"remember": [WORKFLOW], "scope": "user"}, user="ann")
+    own, client.conversation = client.conversation, None
+    if is_known:
+        client.ask("Good morning.", {"scope": "user"}, user="ann")
+    gate = threading.Event()
+    client.upstream.handler = lambda _: Reply(text="Done.", status=status, gate=gate)
+    body: Json = {"messages": [user("Update my task workflow.")], "memory": {"scope": "user"}, "user": "ann"}
+    if is_known:
+        body["conversation"] = client.conversation
+    with ThreadPoolExecutor(1) as other:
+        asked = len(client.upstream.requests)
+        answering = other.submit(client.post, body)
+        client.upstream.wait_for_chats(asked + 1)
+        assert "wf_12" in client.question
+        (of_ann,) = client.listed("/memory", user="ann")
+        assert client.http.delete(f"/memory/{of_ann['id']}").is_success
+        gate.set()
+        assert answering.result().status_code == status
+    client.upstream.handler = None
+    (here,) = [each["id"] for each in client.listed("/conversations") if each["id"] != own]
+    assert "wf_12" not in client.http.get(f"/conversations/{here}/export").text
+    client.ask("And my task workflow?", {}, user="ann", conversation=here)
+    assert "wf_12" not in str(client.sent)
+
+
+def test_s11_17_what_is_forgotten_is_in_no_turn_that_failed(client: Client) -> None:
+    """§11.17: a failed turn makes its conversation about nothing, and keeps no block with a thing."""
+    client.ask("A workflow.", {"remember": [WORKFLOW], "scope": "user"}, user="ann")
+    client.conversation = None
+    client.ask("Good morning.", {}, user="ann")
+    client.upstream.reply(status=500)
+    body: Json = {"messages": [user("Update my task workflow.")], "conversation": client.conversation, "user": "ann"}
+    assert client.post({**body, "memory": {"scope": "user"}}).status_code == 500
+    assert "wf_12" in client.question
+    assert client.here() == []
+    (of_ann,) = client.listed("/memory", user="ann")
+    assert client.http.delete(f"/memory/{of_ann['id']}").is_success
+    assert "wf_12" not in client.http.get(f"/conversations/{client.conversation}/export").text
