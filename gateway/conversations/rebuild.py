@@ -584,9 +584,21 @@ def _without_instructions(messages: Sequence[ConversationMessage]) -> list[Conve
 
 
 def _pinned_now(base: list[ConversationMessage], sent: SentChain, kept: int) -> list[ConversationMessage]:
-    """Marks stored messages as pinned where the client now pins them in what it sends again."""
-    names = {chain.message_digest(sent.bodies[index]) for index in sent.pinned if 0 <= index < kept}
-    return [replace(m, pinned=True) if m.digest in names and not m.pinned else m for m in base] if names else base
+    """Marks stored messages as pinned where the client now pins them in what it sends again; of several equal ones
+    that with as many of them behind it."""
+    roles = {sent.bodies[index]["role"] for index in sent.pinned if 0 <= index < kept}
+    if not roles:
+        return base
+    asked: dict[str, list[bool]] = {}
+    for index, body in enumerate(sent.bodies[:kept]):
+        if body["role"] in roles:
+            asked.setdefault(chain.message_digest(body), []).append(index in sent.pinned)
+    found = list(base)
+    for at in range(len(base) - 1, -1, -1):
+        equal = asked.get(base[at].digest)
+        if equal and equal.pop() and not base[at].pinned:
+            found[at] = replace(base[at], pinned=True)
+    return found
 
 
 def _in_turns(stored: StoredConversation) -> tuple[Sequence[ConversationMessage], int]:

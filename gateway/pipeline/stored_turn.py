@@ -15,7 +15,7 @@ from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import offload_if
 from gateway.core.types import bill, chain, conversation, items, tool_steps, turn
-from gateway.core.types.chain import ChainDigest, ChainKey, ChainKeys
+from gateway.core.types.chain import ChainDigest, ChainKey, ChainKeys, message_digest
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, TokenCounts
 from gateway.core.types.omitted_records import OmittedRecords, unlisted_among
@@ -224,11 +224,13 @@ def stored_turn(settled: SettledRequest) -> turn.StoredTurn:
 
 
 def _pins(request: ChatRequest, history: ConversationHistory, new: list[ConversationMessage]) -> tuple[str, ...]:
-    """Returns the messages that the request pins, new and stored ones."""
+    """Returns the messages that the request pins, new and stored ones; none that it does not name, as these may be
+    unpinned by now."""
     if not request.pinned:
         return ()
+    named = {"", *(message_digest(request.messages[index]) for index in request.pinned)}  # as sent: without a digest
     messages = (*history.messages[: history.stored], *new)
-    return tuple(message.message_id for message in messages if message.pinned and message.message_id)
+    return tuple(m.message_id for m in messages if m.pinned and m.message_id and m.digest in named)
 
 
 def chain_keys(prepared: PreparedRequest, outcome: UpstreamOutcome, secret: bytes) -> tuple[ChainKey, ...]:

@@ -1,6 +1,8 @@
 """What is pinned stays in every window, word for word (guarantee §11.12)."""
 
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -361,3 +363,48 @@ def test_s11_12_agents_with_sections_read_what_is_pinned(gateway: GatewayProcess
         assert (response.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")
         assert error["message"].startswith("This model's maximum context length is ")
         assert re.search(r"pinned messages \d+", error["message"])
+
+
+def test_s11_12_of_equal_messages_that_one_is_pinned_which_is_sent_with_its_pin(chat: Chat) -> None:
+    """§3.1, §11.12: genuine repeats are messages of their own; also where the client has dropped the oldest."""
+    for answer in ("A", "B", "C"):
+        chat.say(user("Yes."), answer=answer)
+    resent: list[Json] = [
+        user("Yes."),
+        reply("A"),
+        {**user("Yes."), "pinned": True},
+        reply("B"),
+        user("Yes."),
+        reply("C"),
+    ]
+    chat.say(*resent, user("And?"), answer="D")
+    assert [(item.model_extra or {}).get("pinned") for item in chat.items().data] == [None, None, True, *[None] * 5]
+    chat.say(*resent[3:4], {**user("Yes."), "pinned": True}, reply("C"), user("And?"), reply("D"), user("So?"))
+    assert [(item.model_extra or {}).get("pinned") for item in chat.items().data[:5]] == [None, None, True, None, True]
+
+
+def reply(text: str) -> Json:
+    return {"role": "assistant", "content": text}
+
+
+def test_s11_12_what_is_unpinned_while_a_request_runs_stays_unpinned(chat: Chat) -> None:
+    """§11.12: also where that request pins another message."""
+    chat.say({**user(FACT), "pinned": True})
+    gate = threading.Event()
+    chat.upstream.handler = lambda _: Reply(text="I see.", gate=gate)
+    body: Any = {"model": "gpt-4o", "messages": [{**user("Hi."), "pinned": True}], "extra_body": chat.fields}
+    with ThreadPoolExecutor(1) as other:
+        answering = other.submit(chat.client.chat.completions.create, **body)
+        chat.upstream.wait_for_chats(2)
+        chat.pin(chat.items().data[0].id, pinned=False)
+        gate.set()
+        answering.result()
+    assert [(item.model_extra or {}).get("pinned") for item in chat.items().data] == [None, None, True, None]
+
+
+def test_s11_12_a_short_chat_is_pinned_later_without_an_id(chat: Chat) -> None:
+    """§11.12: also where nothing of it has to be read."""
+    chat.say(user(FACT), answer="I see.")
+    chat.fields.pop("conversation")
+    chat.say({**user(FACT), "pinned": True}, reply("I see."), user("And?"))
+    assert [(item.model_extra or {}).get("pinned") for item in chat.items().data] == [True, None, None, None]
