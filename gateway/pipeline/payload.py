@@ -288,12 +288,13 @@ def _without_items(message: Json) -> Json:
 
 
 def has_blocks(messages: list[Json], fields: Set[str]) -> bool:
-    """Returns whether a message holds what only Anthropic's API takes as it is. `fields` are those of all messages."""
-    contents = (message.get("content") for message in messages)
-    parts = (part for content in contents if type(content) is list for part in content)
+    """Returns whether a message holds what not every upstream takes as it is. `fields` are those of all messages."""
     if not fields.isdisjoint((items.ANTHROPIC_BLOCKS, *plain_blocks.UNSAID)):
         return True
-    return any(items.ANTHROPIC_BLOCK in part for part in parts)
+    contents = (message.get("content") for message in messages)
+    parts = (part for content in contents if type(content) is list for part in content)
+    known = {items.ANTHROPIC_BLOCK, *plain_blocks.UNSAID_PARTS}
+    return any(not known.isdisjoint(part) for part in parts) or any(map(plain_blocks.is_shown, messages))
 
 
 def _are_readable(message: Json) -> bool:
@@ -458,8 +459,9 @@ def as_upstream_takes(
             messages = plain_blocks.without_unsaid(messages, request.messages)
         if request.api == "responses" and not protocol.takes_items:
             messages = [message for message in messages if not tool_calls.is_silent(message)]
-        if protocol.text_results and request.api == "responses":
-            messages = list(plain_blocks.with_shown_apart(messages))
+        if protocol.text_results:
+            own = plain_blocks.results_of(request.messages) if request.api is None else ()
+            messages = list(plain_blocks.with_shown_apart(messages, own))
         return TranslatedPrompt(messages, forward, fields)
     if edits.EDITS in native.fields:
         relayed = fields is not None and messages == list(request.messages)

@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.core.types.conversation import parts_of
 from tests.support.answers import Json
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -66,3 +67,115 @@ def test_s10_5_a_response_that_is_unknown_is_told_under_its_own_name(gateway: Ga
     made = post(gateway, "responses", input="hello").json()
     stopped = httpx.post(f"{gateway.base_url}/responses/{made['id']}/cancel", json={}, timeout=30)
     assert (stopped.status_code, "synchronous" in stopped.json()["error"]["message"]) == (400, True)
+
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+URL = f"data:image/png;base64,{PNG}"
+PICTURE: Json = {"type": "image_url", "image_url": {"url": URL}}
+BEGUN: dict[str, Json] = {
+    "messages": {
+        "max_tokens": 9,
+        "messages": [
+            SAID,
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "call_1", "name": "look", "input": {}}]},
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "call_1",
+                        "content": [
+                            {"type": "text", "text": "a boat"},
+                            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
+                        ],
+                    }
+                ],
+            },
+        ],
+        "tools": [{"name": "look", "input_schema": {"type": "object"}}],
+    },
+    "responses": {
+        "input": [
+            SAID,
+            {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
+            {
+                "type": "function_call_output",
+                "call_id": "call_1",
+                "output": [{"type": "input_text", "text": "a boat"}, {"type": "input_image", "image_url": URL}],
+            },
+        ],
+        "tools": [{"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": False}],
+    },
+}
+TOOLS: list[Json] = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+
+
+@pytest.mark.parametrize("edge", BEGUN)
+def test_s10_a_picture_of_a_tool_reaches_a_chat_that_goes_on(
+    one_gateway: GatewayProcess, upstream: MockUpstream, edge: str
+) -> None:
+    """§10, §4 I7: a chat's upstream takes texts alone as results: the picture stands behind them, as it did before."""
+    began = post(one_gateway, edge, **BEGUN[edge])
+    assert began.status_code == 200, began.text
+    before = upstream.last.body["messages"]
+    shown = [part for part in before[-1]["content"] if part["type"] == "image_url"]
+    assert [part["image_url"]["url"] for part in shown] == [URL]
+    more = {"conversation": began.json()["conversation"], "tools": TOOLS}
+    went_on = post(one_gateway, "chat/completions", messages=[{"role": "user", "content": "sure?"}], **more)
+    assert went_on.status_code == 200, went_on.text
+    assert upstream.last.body["messages"][: len(before)] == before
+    assert upstream.violations == []
+
+
+def test_s1_a_picture_in_a_result_that_a_chat_sends_goes_up_as_it_is(
+    one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """§1: what its upstream takes is the client's own affair, also where the conversation began elsewhere."""
+    began = post(one_gateway, "messages", messages=[SAID], max_tokens=9).json()
+    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    sent = [
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": [PICTURE]},
+    ]
+    found = post(one_gateway, "chat/completions", messages=sent, conversation=began["conversation"], tools=TOOLS)
+    assert (found.status_code, upstream.violations[0] in found.text) == (400, True)
+    assert upstream.last.body["messages"] == sent
+    upstream.violations.clear()
+
+
+CITED_TEXT: Json = {
+    "type": "text",
+    "text": "It rains.",
+    "citations": [
+        {"type": "web_search_result_location", "url": "https://a.example/", "title": "A", "cited_text": "rain"}
+        | {"encrypted_index": "c2VhbGVk"}
+    ],
+}
+NOTES: Json = {
+    "type": "document",
+    "source": {"type": "text", "media_type": "text/plain", "data": "Rain in Bern."},
+    "title": "notes.txt",
+    "context": "from the lake",
+    "citations": {"enabled": True},
+}
+
+
+@pytest.mark.parametrize("edge", ["chat/completions", "responses"])
+def test_s10_what_only_anthropics_blocks_have_stays_here(
+    one_gateway: GatewayProcess, upstream: MockUpstream, edge: str
+) -> None:
+    """§10: citations and contexts are no fields of a chat's parts; the words and the document are."""
+    said = [
+        {"role": "user", "content": [NOTES, {"type": "text", "text": "Does it rain?"}]},
+        {"role": "assistant", "content": [CITED_TEXT]},
+        SAID,
+    ]
+    began = post(one_gateway, "messages", messages=said, max_tokens=9).json()
+    asked: Json = {"messages": [SAID]} if edge == "chat/completions" else {"input": [SAID]}
+    found = post(one_gateway, edge, conversation=began["conversation"], **asked)
+    assert found.status_code == 200, found.text
+    sent = upstream.last.body["messages"]
+    assert all("citations" not in part and "context" not in part for each in sent for part in parts_of(each["content"]))
+    assert "It rains." in str(sent[1])
+    assert "Rain in Bern." in str(sent[0])

@@ -3,14 +3,14 @@ thoughts are bound to (guarantee §10.10): Anthropic refuses a request if system
 differ from those under which it was made. Cache marks are no part of that."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import EDITS
 from gateway.core.formats.anthropic.serializer import THOUGHT_BLOCKS, as_turns, blocks_in
 from gateway.core.formats.tool_calls import is_silent, told_blocks, with_told
-from gateway.core.types.conversation import as_parts
+from gateway.core.types.conversation import as_parts, dicts_of, map_parts
 from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOINT, SIGNED
 
 Message = dict[str, Any]
@@ -26,6 +26,8 @@ BY_TEXT = ("system", "assistant", "tool")
 """Roles whose content many servers accept only as one string."""
 TEXT_FIELDS = {"type", "text"}
 UNSAID = ("is_error",)
+UNSAID_PARTS = ("citations", "context")
+"""Fields of parts that a chat's upstream does not know: those that Anthropic's blocks have beside their content."""
 UNTHOUGHT = (*UNSAID, "thinking_blocks")
 """Fields that a chat's upstream does not know."""
 PLAIN_BLOCK_NAMES = {"image_url": "picture", "input_image": "picture", "input_audio": "sound", "file": "document"}
@@ -47,20 +49,35 @@ def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Messa
     return found
 
 
-def without_unsaid(messages: Iterable[Message], sent: Iterable[Message]) -> list[Message]:
-    """Returns the messages, in which stored results of tools lack what a chat has no field for. What the client `sent`
-    stays as it is."""
-    own = {message.get("tool_call_id") for message in sent}
-    return [
-        {name: value for name, value in message.items() if name not in UNSAID}
-        if message.get("role") == "tool" and message.get("tool_call_id") not in own
-        else message
-        for message in messages
-    ]
+def has_unsaid(message: Message) -> bool:
+    """Returns whether a stored message has what a chat has no field for: a mark of a failed result, citations."""
+    fields = set(message).union(*dicts_of(message.get("content")))
+    return not fields.isdisjoint((*UNSAID, *UNSAID_PARTS))
 
 
-def with_shown_apart(messages: Iterable[Message]) -> Iterator[Message]:
-    """Yields messages with the non-text parts of tool results moved to a user message: a chat's results are text."""
+def without_unsaid(messages: Iterable[Message], sent: Sequence[Message]) -> list[Message]:
+    """Returns the messages, in which stored ones lack what a chat has no field for. What the client `sent` stays as it
+    is."""
+    own = results_of(sent)
+    return [_without_unsaid(each, sent, own) if has_unsaid(each) else each for each in messages]
+
+
+def results_of(sent: Iterable[Message]) -> set[Any]:
+    """Returns the ids of the calls whose results are among these messages."""
+    return {message.get("tool_call_id") for message in sent if message.get("role") == "tool"}
+
+
+def _without_unsaid(message: Message, sent: Sequence[Message], own: Container[Any]) -> Message:
+    is_own = message.get("tool_call_id") in own if message.get("role") == "tool" else message in sent
+    if is_own:
+        return message
+    bare = {name: value for name, value in message.items() if name not in UNSAID}
+    return map_parts(bare, lambda part: {k: v for k, v in part.items() if k not in UNSAID_PARTS})
+
+
+def with_shown_apart(messages: Iterable[Message], own: Container[Any] = ()) -> Iterator[Message]:
+    """Yields messages with the non-text parts of tool results moved to a user message: a chat's results are text.
+    `own`: ids of calls whose results stay as they are, since the client of a chat itself sent them so."""
     shown: list[dict[str, Any]] = []
     for message in messages:
         if shown and message.get("role") != "tool":
@@ -70,15 +87,21 @@ def with_shown_apart(messages: Iterable[Message]) -> Iterator[Message]:
                 message = {**message, "content": [*others, *(as_parts(content) if content else ())]}
             else:
                 yield {"role": "user", "content": others}
-        content = message.get("content")
-        if message.get("role") == "tool" and isinstance(content, list):
-            others = [part for part in content if part.get("type") != "text"]
-            shown += others
-            told = [part if part.get("type") == "text" else _told_of(part) for part in content]
-            message = {**message, "content": _joined(told)} if others else message
+        if is_shown(message) and message.get("tool_call_id") not in own:
+            parts = as_parts(message["content"])
+            shown += [part for part in parts if part.get("type") != "text"]
+            told = [part if part.get("type") == "text" else _told_of(part) for part in parts]
+            message = {**message, "content": _joined(told)}
         yield message
     if shown:
         yield {"role": "user", "content": shown}
+
+
+def is_shown(message: Message) -> bool:
+    """Returns whether a message is a tool's result with other parts than text."""
+    return message.get("role") == "tool" and any(
+        part.get("type") != "text" for part in dicts_of(message.get("content"))
+    )
 
 
 def _told_of(part: dict[str, Any]) -> dict[str, Any]:
