@@ -66,7 +66,7 @@ def upstream_request(
         )
     body = request_body(forward, messages, deployment, stream=request.stream, ask_usage=prepared.wire.asks_usage)
     if is_managed:
-        body, native = with_possible_thinking(body, native)
+        body, native = with_possible_thinking(body, native, deployment)
     return upstreams.UpstreamRequest(body, native, headers, scope)
 
 
@@ -127,12 +127,15 @@ def with_binding(answer: Json, prepared: PreparedRequest, said: Iterable[Json]) 
     return {**answer, items.BOUND: prefix.digest}
 
 
-def with_possible_thinking(body: Json, native: Json | None) -> tuple[Json, Json | None]:
+def with_possible_thinking(body: Json, native: Json | None, deployment: ModelDeployment) -> tuple[Json, Json | None]:
     """Removes thinking from a body and its native fields where the provider would refuse it: in the middle of a tool
-    loop whose last step has no thought, because it was removed or another model took that step."""
+    loop whose last step has no thought, because it was removed or another model took that step. For Claude an effort
+    becomes thinking on its way up."""
     asked = [fields["thinking"] for fields in (body, native or {}) if "thinking" in fields]
-    if not (any(map(plain_blocks.is_enabled, asked)) and plain_blocks.lacks_thoughts(body["messages"])):
+    by_effort = body.get(EFFORT) is not None and upstreams.becomes_thinking(deployment)
+    if not (by_effort or any(map(plain_blocks.is_enabled, asked))) or not plain_blocks.lacks_thoughts(body["messages"]):
         return body, native
+    body = {name: value for name, value in body.items() if name != EFFORT} if by_effort else body
     return plain_blocks.without_thinking(body), plain_blocks.without_thinking(native) if native is not None else None
 
 
@@ -161,6 +164,7 @@ def _tools(request: ChatRequest) -> list[Any]:
     return [*(request.forward.get("tools") or ()), *(own if isinstance(own, list) else ())]
 
 
+EFFORT = "reasoning_effort"
 WHOSE = ("The model's max_input_tokens", "The request's max_input_tokens", "The gateway's context.max_input_tokens")
 """What limits a prompt beside the window."""
 OUTPUT_DIVISOR = 4
@@ -518,7 +522,7 @@ def _plain_fields(forward: Json, native: NativeRequest, deployment: ModelDeploym
             found["max_completion_tokens"] = found.pop("max_tokens")
         effort = _effort(thinking, native.fields.get("output_config"))
         if effort is not None:
-            found.setdefault("reasoning_effort", effort)
+            found.setdefault(EFFORT, effort)
     return found
 
 

@@ -396,6 +396,26 @@ async def test_s1_a_field_of_null_says_nothing(provider: respx.Route) -> None:
     assert sent(provider).keys() == {"model", "messages", "max_tokens"}
 
 
+@pytest.mark.parametrize(
+    ("effort", "most", "budget"),
+    [("high", 5000, 4096), ("high", 4096, 4095), ("max", 1500, 1499), ("low", 1025, 1024), ("low", 1024, None)],
+)
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+async def test_s10_9_an_effort_fits_below_the_limit_of_the_answer(
+    provider: respx.Route, field: str, effort: str, most: int, budget: int | None
+) -> None:
+    """§10.9: Anthropic refuses a budget of thinking that is not below it, or is less than 1,024."""
+    await ask(provider, wire.message(wire.text("Rain.")), False, ASK, **{field: most, "reasoning_effort": effort})
+    assert sent(provider)["max_tokens"] == most
+    assert sent(provider).get("thinking") == (budget and {"type": "enabled", "budget_tokens": budget})
+
+
+async def test_s10_9_an_effort_of_a_model_that_thinks_as_it_likes_has_no_budget(provider: respx.Route) -> None:
+    provider.mock(httpx.Response(200, json=wire.message(wire.text("Rain."))))
+    await complete(deployment("anthropic/claude-opus-4-6"), ASK, max_tokens=500, reasoning_effort="high")
+    assert sent(provider)["thinking"]["type"] == "adaptive"
+
+
 @pytest.mark.parametrize("options", ["near", [1], 0])
 async def test_s7_a_field_that_litellm_cannot_read_is_a_400(provider: respx.Route, options: Any) -> None:
     with pytest.raises(InvalidRequest):

@@ -200,6 +200,12 @@ def is_routed(deployment: ModelDeployment) -> bool:
     return deployment.route.startswith(ROUTERS) or ROUTER_ADDRESS in deployment.api_base
 
 
+def becomes_thinking(deployment: ModelDeployment) -> bool:
+    """Returns whether an effort is sent to a deployment as a budget of signed thinking."""
+    name = f"{deployment.route} {deployment.provider_model}"
+    return PROTOCOLS[deployment.protocol].as_anthropics and family_in(name).signs_thoughts
+
+
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
 """The fields by which a request limits the length of its answer."""
 

@@ -350,7 +350,23 @@ class _LitellmCall:
             connect=deployment.connect_timeout, read=deployment.first_byte_timeout, write=None, pool=None
         )
         async with self.translated():
+            wanted |= self._fitting_thinking(wanted)
             return await self._litellm.acompletion(**wanted, **self._transport(), timeout=timeout)
+
+    def _fitting_thinking(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what replaces an effort for Claude that would be a budget of thinking above the limit of the answer,
+        which its providers refuse; litellm itself corrects only a budget of its own making. Raises: as litellm."""
+        effort, most = wanted.get("reasoning_effort"), max(wanted.get(name) or 0 for name in upstreams.OUTPUT_LIMITS)
+        if not (isinstance(effort, str) and most and upstreams.becomes_thinking(self.deployment)) or wanted.get(
+            "thinking"
+        ):
+            return {}
+        model, claude = self.deployment.route.partition("/")[2], self._litellm.AnthropicConfig
+        thinking = claude.map_reasoning_effort(effort, model, provider_of(self.deployment))
+        fitting = claude.cap_thinking_budget_to_max_tokens(thinking, most) if thinking else thinking
+        if fitting == thinking:
+            return {}
+        return {"reasoning_effort": None} | ({"thinking": fitting} if fitting else {})
 
     def headers(self, response: Any) -> dict[str, str]:
         """Returns the headers for the client: the provider's, and litellm's translation of its rate limits."""

@@ -8,6 +8,7 @@ import pytest
 from anthropic import APIStatusError
 
 from tests.support import anthropic_wire as wire
+from tests.support.answers import http
 from tests.support.documents import pdf
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -196,3 +197,23 @@ def test_s1_7_citations_in_a_stream(house: GatewayProcess, provider: MockProvide
     sent = provider.last.body["messages"][1]["content"]
     assert [block["text"] for block in sent] == ["By ", "x."]
     assert stripped.items() <= sent[1]["citations"][0].items()
+
+
+def test_s10_10_an_effort_is_no_thinking_where_the_last_step_has_no_thought(
+    house: GatewayProcess, provider: MockProvider
+) -> None:
+    """§10.10: in a loop whose step another model took, Anthropic answers only without."""
+    signing(provider, [wire.text("Keeper 12.")])
+    call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    loop: list[Json] = [
+        USER,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "Rain."},
+    ]
+    body = {"model": "claude", "max_tokens": 3000, "reasoning_effort": "low"}
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+    with http(house) as client:
+        for said, thinks in ((loop, False), ([USER], True)):
+            found = client.post("/chat/completions", json={**body, "messages": said, "tools": tools})
+            assert found.status_code == 200, found.text
+            assert ("thinking" in provider.last.body) == thinks

@@ -635,6 +635,8 @@ TOOL_CHOICES_OF_CHATS = {"auto": "auto", "required": "any", "none": "none"}
 TIERS_OF_CHATS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 BUDGETS = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 4096}
 """Thinking tokens for each effort, as in LiteLLM."""
+LEAST_BUDGET = 1024
+"""Anthropic refuses a smaller budget."""
 
 
 def messages_request(body: Mapping[str, Any], native: Mapping[str, Any] | None = None) -> tuple[Json, list[str]]:
@@ -711,9 +713,11 @@ def _with_format(found: Json, body: Mapping[str, Any], native: Json) -> None:
 
 
 def _with_effort(found: Json, body: Mapping[str, Any], native: Json) -> None:
-    """Sets the thinking budget of the operator's effort, unless the client set one."""
+    """Sets the thinking budget of an effort, unless the client set one. Anthropic demands that it is below the answer's
+    limit; where that leaves too little, there is no thinking."""
     budget = BUDGETS.get(str(body.get("reasoning_effort")))
     if budget is None or "thinking" in found or "thinking" in native or "output_config" in native:
         return
-    if found["max_tokens"] > budget:
+    budget = min(budget, found["max_tokens"] - 1)
+    if budget >= LEAST_BUDGET:
         found["thinking"] = {"type": "enabled", "budget_tokens": budget}
