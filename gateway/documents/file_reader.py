@@ -39,6 +39,8 @@ IN_CHARSETS = (*MERE_TEXT, "html")
 """Kinds in any encoding, which their sender may name."""
 DATA_URL = re.compile(r"\s*data:([\w.+-]+/[\w.+-]+)?((?:;[\w-]+=[^;,\s]{0,100})*)(;base64)?,(?<!data:,)", re.IGNORECASE)
 CHARSET = re.compile(r";\s*charset=\"?([\w.:-]+)", re.IGNORECASE)
+UNKNOWN_TYPE = "application/octet-stream"
+"""The media type by which a sender says that it knows none."""
 HTML_HEAD = 4096
 """Characters at the beginning of a text that decide whether it is HTML."""
 HTML_START = re.compile(
@@ -57,38 +59,59 @@ def inline_file(file: dict[str, Any], *, decode_pdf: bool) -> DocumentFile | Non
     data = file.get("file_data")
     if not isinstance(data, str):
         return None
-    header, comma, encoded = data.partition(",")
-    is_url = data.startswith("data:") and bool(comma)
-    media_type = header[5:] if is_url else ""
+    sent = _sent(data)
     name = str(file.get("filename") or "")
-    kind = _kind(name, media_type)
-    if kind is not None and DOCUMENT_KINDS[kind].starts and _is_text(media_type, encoded, DOCUMENT_KINDS[kind].starts):
+    kind = _kind(name, sent.media_type)
+    if kind is not None and DOCUMENT_KINDS[kind].starts and _is_text(sent, DOCUMENT_KINDS[kind].starts):
         kind = "text"
-    content = encoded if is_url else data
-    if kind is None and (media_type.startswith(NOT_TEXT) or not _is_worth_a_look(content)):
+    if kind is None and not _is_worth_a_look(sent, name):
         return None
     if kind == "pdf" and not decode_pdf:
         return None
-    raw = _decoded(content)
-    kind = _by_content(kind, raw)
+    raw = sent.decoded()
+    kind = _by_content(kind, raw) or _nameless(name, sent.media_type, raw)
     if kind is None or (kind == "pdf" and not decode_pdf):
         return None
-    return DocumentFile(_in_utf8(kind, raw, media_type), kind, name)
+    return DocumentFile(_in_utf8(kind, raw, sent.parameters), kind, name)
+
+
+class SentData(NamedTuple):
+    """Data as a client sends it: base64, or a data URL (RFC 2397), with its media type, in lower case, and its
+    parameters."""
+
+    content: str
+    media_type: str = ""
+    parameters: str = ""
+    is_base64: bool = True
+
+    def decoded(self) -> bytes:
+        """Decodes all of it. Raises UnreadableDocument: it is not base64."""
+        return _decoded(self.content) if self.is_base64 else unquote_to_bytes(self.content)
+
+    def start(self) -> bytes:
+        """Decodes its start. Raises ValueError: it is not base64."""
+        if not self.is_base64:
+            return unquote_to_bytes(self.content[:FILE_HEAD_CHARS])
+        head = "".join(self.content[:FILE_HEAD_CHARS].split())
+        head = head if len(self.content) <= FILE_HEAD_CHARS else head[: len(head) // 4 * 4]
+        return base64.b64decode(head, validate=True)
+
+
+def _sent(data: str) -> SentData:
+    header, comma, content = data.partition(",")
+    if not comma or header[:5].lower() != "data:":
+        return SentData(data)
+    media_type, _, parameters = header[5:].partition(";")
+    parameters = f";{parameters}" if parameters else ""
+    return SentData(content, media_type.strip().lower(), parameters, ";base64" in parameters.lower())
 
 
 def sent_document(data: str, name: str) -> DocumentFile:
     """Decodes a file that a client sent as base64, or as a data URL.
     Raises UnreadableDocument: it is not base64, or no kind of document that has a text."""
-    header, comma, encoded = data.partition(",")
-    is_url = bool(comma) and header.lower().startswith("data:")
-    media_type = header[5:].split(";")[0] if is_url else ""
-    if is_url and ";base64" not in header.lower():
-        raw = unquote_to_bytes(encoded)
-    else:
-        raw = _decoded(encoded if is_url else data)
-    if is_url:
-        raw = _in_utf8(_kind(name, media_type), raw, header)
-    return stored_document(name, media_type, raw, pictures=True)
+    sent = _sent(data)
+    raw = _in_utf8(_kind(name, sent.media_type), sent.decoded(), sent.parameters)
+    return stored_document(name, sent.media_type, raw, pictures=True)
 
 
 def stored_document(name: str, media_type: str, content: bytes, *, pictures: bool = False) -> DocumentFile:
@@ -142,12 +165,6 @@ def _decoded(encoded: str) -> bytes:
         raise UnreadableDocument("its data is not base64") from None
 
 
-def _start_of(encoded: str) -> bytes:
-    """Decodes the start of encoded data. Raises ValueError: it is not base64."""
-    head = "".join(encoded[:FILE_HEAD_CHARS].split())
-    return base64.b64decode(head if len(encoded) <= FILE_HEAD_CHARS else head[: len(head) // 4 * 4])
-
-
 def _named(name: str, raw: bytes) -> str:
     """Returns the kind of data without a media type: by its name, unless its bytes contradict; else text (RFC 2397)."""
     kind = _kind(name, "") or "text"
@@ -174,11 +191,21 @@ def _by_content(kind: str | None, raw: bytes) -> str | None:
     return sniffed(raw) or kind if kind is None or kind == OTHER_ZIP else kind
 
 
-def _is_worth_a_look(encoded: str) -> bool:
+def _is_worth_a_look(sent: SentData, name: str) -> bool:
+    """Returns whether data of unknown kind may be a document, as far as its start shows."""
+    if sent.media_type.startswith(NOT_TEXT):
+        return False
     try:
-        return may_be_known(_start_of(encoded))
+        head = sent.start()
     except ValueError:
         return False
+    return may_be_known(head) or _nameless(name, sent.media_type, head) is not None
+
+
+def _nameless(name: str, media_type: str, content: bytes) -> str | None:
+    """Returns the kind of data of which neither name nor media type says anything: text, if it reads as text."""
+    says_nothing = media_type in ("", UNKNOWN_TYPE) and "." not in name
+    return "text" if says_nothing and content and _reads_as_text(content, media_type) else None
 
 
 def _reads_as_text(content: bytes, media_type: str) -> bool:
@@ -189,12 +216,12 @@ def _reads_as_text(content: bytes, media_type: str) -> bool:
     return text is not None and (b"\x00" not in content or FILE_CONTROL_CHAR.search(text[:FILE_HEAD_CHARS]) is None)
 
 
-def _is_text(media_type: str, encoded: str, start: bytes) -> bool:
+def _is_text(sent: SentData, start: bytes) -> bool:
     """Returns whether data that its sender calls text is text, whatever its name suggests."""
-    if not media_type.strip().lower().startswith("text/"):
+    if not sent.media_type.startswith("text/"):
         return False
     try:
-        return start not in _start_of(encoded)
+        return start not in sent.start()
     except ValueError:
         return False
 

@@ -673,7 +673,7 @@ def pdf_data(part: dict[str, Any]) -> str | None:
     if not isinstance(data, str) or not isinstance(file, dict):
         return None
     header, comma, _ = data[:200].partition(",")
-    start = len(header) + 1 if data.startswith("data:") and comma else 0
+    start = len(header) + 1 if header[:5].lower() == "data:" and comma else 0
     named = f"{header[5:].partition(';')[0] if start else ''} {file.get('filename') or ''}".lower()
     return data if data.startswith(PDF_START, start) or any(name in named for name in PDF_NAMES) else None
 

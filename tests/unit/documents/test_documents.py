@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.context.artifacts.collect import document_spans
+from gateway.core.types.items import pdf_data
 from gateway.documents.document import UnreadableDocument, read
-from gateway.documents.file_reader import encoded_document, inline_file
+from gateway.documents.file_reader import encoded_document, inline_file, sent_document
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
@@ -104,7 +105,10 @@ def test_pdf_gives_its_pages_unless_the_model_can_take_it() -> None:
 
 @pytest.mark.parametrize(
     "file",
-    [part(b"x", "a.png"), part(b"x", media="image/png"), part(b"x"), {"file_id": "file-1"}, {"file_data": None}, {}],
+    [
+        *(part(b"x", "a.png"), part(b"x", media="image/png"), part(b"RIFF\x00\x01\x02\x00WEBP\x00\xff\x03"), part(b"")),
+        *({"file_id": "file-1"}, {"file_data": None}, {"file_data": "no base64!"}, {}),
+    ],
 )
 def test_what_is_no_document_is_forwarded_as_it_is(file: dict[str, str]) -> None:
     assert inline_file(dict(file), decode_pdf=True) is None
@@ -126,6 +130,38 @@ def test_what_is_no_document_is_forwarded_as_it_is(file: dict[str, str]) -> None
 def test_a_document_that_cannot_be_read_says_so(file: dict[str, str]) -> None:
     with pytest.raises(UnreadableDocument):
         text(file)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "data:text/plain,gr%C3%B6%C3%9Fe%20%E2%9C%93",
+        "data:text/plain;charset=iso-8859-1,gr%F6%DFe%20-",
+        f"DATA:text/plain;BASE64,{base64.b64encode('größe ✓'.encode()).decode()}",
+        f"Data:Text/Plain;base64,{base64.b64encode('größe ✓'.encode()).decode()}",
+        f"data:;base64,{base64.b64encode('größe ✓'.encode()).decode()}",
+        base64.b64encode("größe ✓".encode()).decode(),
+    ],
+)
+def test_s2_a_file_is_read_however_its_data_is_written(data: str) -> None:
+    """§2: as the same data is where it is attached, also without a name and a media type."""
+    assert str(text({"file_data": data})).startswith("größe ")
+    assert read(sent_document(data, "")).text == text({"file_data": data})
+
+
+@pytest.mark.parametrize("name", ["a.pdf", ""])
+def test_s2_a_pdf_in_other_letters_is_one(name: str) -> None:
+    data = base64.b64encode(pdf("Hello")).decode()
+    file = {"filename": name, "file_data": f"DATA:Application/PDF;base64,{data}"}
+    assert text(file) == "[page 1]\nHello"
+    assert pdf_data({"type": "file", "file": file}) is not None
+    assert inline_file(dict(file), decode_pdf=False) is None
+
+
+def test_s2_a_text_of_any_script_needs_no_name() -> None:
+    """§2: its start may end within a character."""
+    for words in ("größe ✓ " * 400, "дождь и снег " * 300, "雨と雪" * 500):
+        assert text(part(words.encode())) == words
 
 
 LINES = "\n".join(f"line {n} of the document" for n in range(500))

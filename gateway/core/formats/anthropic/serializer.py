@@ -6,6 +6,7 @@ import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import applied, with_iterations
@@ -579,7 +580,10 @@ def _source(url: str) -> Json:
     head = DATA_URL_HEAD.match(url[:200])
     if head is None:
         return {"type": "url", "url": url}
-    return {"type": "base64", "media_type": head.group(1) or "image/png", "data": url[head.end() :]}
+    data = url[head.end() :]
+    if not head.group(2).lower().endswith(";base64"):
+        data = base64.b64encode(unquote_to_bytes(data)).decode()
+    return {"type": "base64", "media_type": head.group(1) or "image/png", "data": data}
 
 
 def _document(file: Json) -> Block:

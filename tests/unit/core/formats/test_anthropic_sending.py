@@ -225,7 +225,21 @@ def test_s10_9_effort() -> None:
     body: Json = {"model": "c", "messages": [USER], "reasoning_effort": "medium", "max_tokens": 8000}
     assert messages_request(body)[0]["thinking"] == {"type": "enabled", "budget_tokens": 2048}
     assert "thinking" not in messages_request({**body, "max_tokens": 100})[0]
+    assert "thinking" not in messages_request({**body, "max_tokens": 1024})[0]
+    for most in (1025, 2048, 2049):  # the budget is to be below the limit of the answer
+        assert messages_request({**body, "max_tokens": most})[0]["thinking"]["budget_tokens"] == most - 1
     assert messages_request(body, {"thinking": {"type": "disabled"}})[0]["thinking"]["type"] == "disabled"
+
+
+def test_s10_data_that_is_not_base64_is_encoded() -> None:
+    """§10: a data URL may have it in other words (RFC 2397)."""
+    parts = [
+        {"type": "image_url", "image_url": {"url": "data:image/gif,GIF89a%00"}},
+        {"type": "file", "file": {"file_data": "DATA:text/plain,Clause%2014"}},
+    ]
+    (turn,) = messages_request({"model": "c", "messages": [{"role": "user", "content": parts}]})[0]["messages"]
+    assert turn["content"][0]["source"] == {"type": "base64", "media_type": "image/gif", "data": "R0lGODlhAA=="}
+    assert turn["content"][1]["source"] == {"type": "text", "media_type": "text/plain", "data": "Clause 14"}
 
 
 @pytest.mark.parametrize("value", [None, [], {}, {"content": "a"}, {"content": [1]}, {"content": [{"text": "a"}]}])
