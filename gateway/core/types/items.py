@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gateway.core import jsons
 from gateway.core.ids import content_digest
-from gateway.core.types.conversation import ConversationMessage, as_parts, parts_of
+from gateway.core.types.conversation import ConversationMessage, as_parts, dicts_of, parts_of
 from gateway.core.types.tool_steps import text_of
 
 Json = dict[str, Any]
@@ -289,6 +289,8 @@ VERBATIM = ("reasoning_items", "output_items")
 """Fields of an answer that hold items as their maker wrote them: its reasoning, and hosted calls."""
 OWN_CALLS = tuple(PREFIXES)
 """Calls that the client answers, except shells in a container."""
+PICTURE_NUMBER = "number"
+"""The field of a picture with its number in its answer, once another one of it was deleted."""
 BETWEEN = "\n\n"
 """Separates texts that are items of their own, or parts of a summary."""
 OF_MESSAGE = frozenset(("type", "role", "status", "content", "phase"))
@@ -370,13 +372,12 @@ def without(message: ConversationMessage, item_id: str) -> ConversationMessage |
     stem = str(message.message_id).removeprefix("msg_")
     hosted = next((each for each, own in _hosted(body, stem) if own == item_id), None)
     if hosted is not None:
-        left = {name: [each for each in body.get(name) or () if each is not hosted] for name in VERBATIM}
-        body = {name: left.get(name, value) for name, value in body.items() if left.get(name, True)}
-    elif item_id.startswith("msg_"):
-        number = [each["id"] for each in items_of(message) if each["type"] == "message"].index(item_id)
-        body = _without_words(body, number)
-    elif item_id.startswith("rs_"):
-        body = {name: value for name, value in body.items() if name not in THOUGHTS}
+        body = _without_verbatim(body, hosted)
+    elif item_id.startswith(("msg_", "rs_")):
+        is_said = item_id.startswith("msg_")
+        alike = [each for each in items_of(message) if each["type"] == ("message" if is_said else "reasoning")]
+        number = [each["id"] for each in alike].index(item_id)
+        body = _without_words(body, number) if is_said else _without_thought(body, number)
     elif item_id.startswith("ig_"):
         made = [each["id"] for each in pictures_of(body, stem)]
         body = _without_picture(body, made.index(item_id))
@@ -385,6 +386,8 @@ def without(message: ConversationMessage, item_id: str) -> ConversationMessage |
         body = {name: value for name, value in body.items() if name not in ("tool_calls", "function_call")}
         if kept:
             body["tool_calls"] = kept
+        names = {str(call.get("id")) for call in kept}
+        body = _with_blocks(body, lambda block: block.get("type") != "tool_use" or str(block.get("id")) in names)
     return replace(message, body=body, rendered=None)
 
 
@@ -421,10 +424,10 @@ def pictures_of(body: Mapping[str, Any], stem: str, before: int = 0) -> list[Ite
     given by URL has it in `image_url`, and no `result`.
     `before`: number of pictures of the answer that came before."""
     found: list[Item] = []
-    for _, _, url in _picture_places(body):
+    for (_, _, url), number in zip(_picture_places(body), _picture_numbers(body), strict=True):
         head, _, data = url.partition(";base64,")
         held = {"result": data} if head.startswith("data:") and data else {"result": None, "image_url": url}
-        item_id = numbered_id(stem, before + len(found), "ig_")
+        item_id = numbered_id(stem, before + number, "ig_")
         found.append({"id": item_id, "type": "image_generation_call", "status": "completed", **held})
     return found
 
@@ -441,11 +444,21 @@ def _picture_places(body: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
                     yield name, position, url
 
 
+def _picture_numbers(body: Mapping[str, Any]) -> list[int]:
+    """Returns the number of each picture of an answer: its position, unless another one was deleted."""
+    held = (body[name][position].get(PICTURE_NUMBER) for name, position, _ in _picture_places(body))
+    return [number if isinstance(number, int) else position for position, number in enumerate(held)]
+
+
 def _without_picture(body: Item, number: int) -> Item:
-    """Returns an answer without one of its pictures."""
-    name, position, _ = list(_picture_places(body))[number]
-    left = [each for place, each in enumerate(body[name]) if place != position]
-    return {**body, name: left or None}
+    """Returns an answer without one of its pictures; the others keep their numbers."""
+    places, left = list(_picture_places(body)), dict(body)
+    for (name, position, _), own in zip(places, _picture_numbers(body), strict=True):
+        left[name] = [*left[name]]
+        left[name][position] = {**left[name][position], PICTURE_NUMBER: own}
+    name, position, _ = places[number]
+    left[name] = [each for place, each in enumerate(left[name]) if place != position] or None
+    return left
 
 
 def _kind(item: Item) -> str:
@@ -484,13 +497,13 @@ def ordered(
     body: Item, kept: Sequence[Any], said: list[Item], calls: list[Item], apart: Callable[[Item, int], Item]
 ) -> list[Any]:
     """Arranges the items of an answer in their original order, as far as its message still contains them.
-    `kept`: its reasoning and hosted calls; {} is a placeholder for one that is not shown; `said`: the one message with
-    all of its text, used if the text was changed, in the place of the original messages; `calls`: its calls; `apart`:
+    `kept`: its reasoning and hosted calls; {} stands for one that is not shown; `said`: the one message with all of its
+    text, used if the text was changed, in the place of the original messages; `calls`: its calls; `apart`:
     makes the item of a message from its `item_order` entry and its number among the messages."""
     order = _order_of(body)
     messages = [entry for entry in order if _kind(entry) == "message"]
     if messages and _tells(messages, body):
-        said = [apart(entry, number) for number, entry in enumerate(messages)]
+        said = [apart(entry, number) if entry["content"] else {} for number, entry in enumerate(messages)]
     others, calls = list(kept), list(calls)
     are_all = len(calls) == sum(map(is_own_call, order))
     found: list[Any] = []
@@ -511,7 +524,7 @@ def ordered(
 def said_apart(body: Item) -> list[Item]:
     """Splits an answer of several messages as clients that know only their texts send it again: one message each, the
     calls with the last. Empty if the answer is one message, or has more than texts."""
-    messages = [entry for entry in _order_of(body) if _kind(entry) == "message"]
+    messages = [entry for entry in _order_of(body) if _kind(entry) == "message" and entry["content"]]
     if len(messages) < 2 or not _tells(messages, body):
         return []
     texts, refused = _spoken(messages)
@@ -552,10 +565,12 @@ def _spoken(messages: Sequence[Item]) -> tuple[list[str], str]:
 
 
 def _without_words(body: Item, number: int) -> Item:
-    """Returns an answer without one of its messages."""
+    """Returns an answer without one of its messages. An empty one stands for it in the order, so that the ids of those
+    behind it stay."""
     found = {name: value for name, value in body.items() if name not in ITEM_CONTENT_FIELDS} | {"content": None}
+    found = _with_blocks(found, lambda block: block.get("type") != "text")
     order = _order_of(body)
-    messages = [entry for entry in order if _kind(entry) == "message"]
+    messages = [entry for entry in order if _kind(entry) == "message" and entry["content"]]
     found.pop(ITEM_ORDER, None)
     if not messages or not _tells(messages, body):
         return found
@@ -563,14 +578,53 @@ def _without_words(body: Item, number: int) -> Item:
     texts, refused = _spoken(left)
     cited = [each for part in output_parts({"content": gone["content"]}) for each in part.get("annotations") or ()]
     kept = [each for each in body.get("annotations") or () if flat_annotation(each) not in cited]
-    more = {"refusal": refused, "annotations": kept, ITEM_ORDER: [e for e in order if e is not gone]}
+    order = [{"role": "assistant", "content": []} if entry is gone else entry for entry in order]
+    more = {"refusal": refused, "annotations": kept, ITEM_ORDER: order}
     return {**found, "content": BETWEEN.join(filter(None, texts)) or None, **{k: v for k, v in more.items() if v}}
+
+
+def _without_thought(body: Item, number: int) -> Item:
+    """Returns an answer without one of its reasoning items, and without what its provider signed. {} stands for the
+    item, so that the ids of those behind it stay."""
+    thoughts = [each for each in _verbatim(body) if each.get("type") == "reasoning"]
+    left = _without_verbatim(body, thoughts.pop(number)) if thoughts else body
+    found = {k: v for k, v in left.items() if k not in THOUGHTS or k in (*VERBATIM, ANTHROPIC_BLOCKS)}
+    texts = [part.get("text") for each in thoughts for part in dicts_of(each.get("content") or each.get("summary"))]
+    if body.get("reasoning_content") and any(texts):
+        found["reasoning_content"] = BETWEEN.join(filter(None, texts))
+    return _with_blocks(found, lambda block: block.get("type") not in ("thinking", "redacted_thinking"))
+
+
+def _without_verbatim(body: Item, gone: Item) -> Item:
+    """Returns an answer without one of its reasoning items or hosted calls; neither is it in its order."""
+    alike = [each for each in _verbatim(body) if each.get("type") == gone["type"]]
+    number = next(n for n, each in enumerate(alike) if each is gone)
+    stand_in: list[Item] = [{}] if gone["type"] == "reasoning" else []
+    left: Item = {}
+    for name in VERBATIM:
+        held = body.get(name) or []
+        left[name] = [new for each in held for new in (stand_in if each is gone else [each])]
+    order = _order_of(body)
+    entries = [entry for entry in order if _kind(entry) == gone["type"]]
+    if number < len(entries):
+        left[ITEM_ORDER] = [entry for entry in order if entry is not entries[number]]
+    return {name: left.get(name, value) for name, value in body.items() if name not in left or any(left[name])}
+
+
+def _with_blocks(body: Item, stays: Callable[[Item], bool]) -> Item:
+    """Returns an answer with those of its native blocks that stay."""
+    blocks = body.get(ANTHROPIC_BLOCKS)
+    if not isinstance(blocks, list):
+        return body
+    left = [block for block in blocks if isinstance(block, dict) and stays(block)]
+    rest = {name: value for name, value in body.items() if name != ANTHROPIC_BLOCKS}
+    return {**rest, ANTHROPIC_BLOCKS: left} if left else rest
 
 
 def _thoughts(body: dict[str, Any], stem: str, status: str) -> list[Item]:
     """Lists the reasoning items of a message and the hosted calls among them, in order. Sealed content, which is only
     for the model, is left out."""
-    kept, hosted = _verbatim(body), _hosted(body, stem)
+    kept, hosted = _verbatim(body), iter(_hosted(body, stem))
     if not kept:
         text = body.get("reasoning_content") or body.get("reasoning")
         content = [{"type": "reasoning_text", "text": text}]
@@ -578,20 +632,21 @@ def _thoughts(body: dict[str, Any], stem: str, status: str) -> list[Item]:
     items: list[Item] = []
     number = 0
     for each in kept:
-        if each["type"] != "reasoning":
-            items.append({**each, "id": hosted[len(items) - number][1]})
+        if each and each["type"] != "reasoning":
+            items.append({**each, "id": next(hosted)[1]})
             continue
-        item = {"id": numbered_id(stem, number), "type": "reasoning", "summary": each.get("summary") or []}
-        said = {"content": each["content"]} if each.get("content") else {}
-        items.append({**item, **said, "status": status})
+        if each:
+            item = {"id": numbered_id(stem, number), "type": "reasoning", "summary": each.get("summary") or []}
+            said = {"content": each["content"]} if each.get("content") else {}
+            items.append({**item, **said, "status": status})
         number += 1
     return items
 
 
 def _verbatim(body: Mapping[str, Any]) -> list[Item]:
-    """Lists the items that an answer holds as their maker wrote them."""
+    """Lists the items that an answer holds as their maker wrote them; {} stands for deleted reasoning."""
     found = (item for name in VERBATIM for item in body.get(name) or ())
-    return [item for item in found if isinstance(item, dict) and isinstance(item.get("type"), str)]
+    return [item for item in found if item == {} or (isinstance(item, dict) and isinstance(item.get("type"), str))]
 
 
 def _hosted(body: Mapping[str, Any], stem: str) -> list[tuple[Item, str]]:
@@ -599,7 +654,7 @@ def _hosted(body: Mapping[str, Any], stem: str) -> list[tuple[Item, str]]:
     that is missing, or that of another call."""
     found: list[tuple[Item, str]] = []
     for each in _verbatim(body):
-        if each["type"] == "reasoning":
+        if not each or each["type"] == "reasoning":
             continue
         item_id, others = each.get("id"), [own for _, own in found]
         if not isinstance(item_id, str) or not item_id or item_id in others:

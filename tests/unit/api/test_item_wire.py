@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from gateway.api.conversations.endpoint import parse_items
 from gateway.core.errors import InvalidRequest
+from gateway.core.formats.anthropic.serializer import message_of as anthropic_message
+from gateway.core.formats.responses.response_completion import message_of
+from gateway.core.formats.responses.response_request import input_items
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import call_kinds, items_of, without
 
@@ -109,6 +112,84 @@ def test_s3_without_one_item_the_others_keep_their_ids(answer: Json, calls: list
         assert len({item["id"] for item in items}) == len(items)
         left = without(left, doomed)
         assert items_of(left) == [item for item in items if item["id"] != doomed] if left else len(items) == 1
+
+
+SEARCH: Json = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"query": "Bern"}}
+PICTURED: Json = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
+
+
+def thought(text: str, **more: Any) -> Json:
+    return {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}], **more}
+
+
+def spoken(text: str) -> Json:
+    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+
+
+CALL_ITEM: Json = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+OUTPUTS_OF_AN_ANSWER = (
+    [thought("first"), SEARCH, thought("second"), spoken("so"), thought("third"), spoken("and so"), CALL_ITEM],
+    [SEARCH, thought("first"), {**SEARCH, "id": "ws_2"}, spoken("so"), spoken("and so"), spoken("at last")],
+    [thought("first", encrypted_content="c2Vh"), thought("second", encrypted_content="bGVk"), spoken("so")],
+)
+
+
+@pytest.mark.parametrize("output", OUTPUTS_OF_AN_ANSWER, ids=["all", "several texts", "sealed"])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_s3_what_is_deleted_is_that_item_alone_and_ids_stay(output: list[Json], backwards: bool) -> None:
+    """§3: of several alike, too, in any order: a client's next DELETE meets the item that it means."""
+    left: ConversationMessage | None = ConversationMessage("assistant", message_of(output), message_id="msg_5a")
+    assert left is not None
+    whole = items_of(left)
+    assert [each["type"] for each in whole] == [each["type"] for each in output]
+    doomed = [each["id"] for each in whole]
+    for item_id in doomed[::-1] if backwards else doomed:
+        whole = [each for each in whole if each["id"] != item_id]
+        left = without(left, item_id) if left else None
+        assert (items_of(left) if left else []) == whole
+        if left is not None:
+            sent = [each for each in input_items([left.body]) if each.get("type") == "reasoning"]
+            assert len(sent) <= sum(each["type"] == "reasoning" for each in whole)
+            said = [part["text"] for each in whole if each["type"] == "reasoning" for part in each["content"]]
+            assert left.body.get("reasoning_content") == ("\n\n".join(said) or None)
+
+
+@pytest.mark.parametrize("field", ["images", "content"])
+def test_s3_ids_of_pictures_stay_when_another_one_is_deleted(field: str) -> None:
+    """§3."""
+    pictures = [{**PICTURED, "image_url": {"url": f"https://pictures.example/{n}.png"}} for n in range(3)]
+    body = {"role": "assistant", "content": "Three.", field: pictures}
+    left: ConversationMessage | None = ConversationMessage("assistant", body, message_id="msg_5a")
+    assert left is not None
+    whole = items_of(left)
+    for item_id in [each["id"] for each in whole if each["type"] != "message"][:2]:
+        whole = [each for each in whole if each["id"] != item_id]
+        assert left is not None
+        left = without(left, item_id)
+        assert left is not None
+        assert items_of(left) == whole
+
+
+def test_s3_a_deleted_item_of_a_claude_answer_is_in_no_block() -> None:
+    """§3: its blocks are kept beside its text and calls, and are sent again as they are."""
+    query: Json = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "Bern"}}
+    use: Json = {"type": "tool_use", "id": "c1", "name": "look", "input": {"at": "the lake"}}
+    texts = [{"type": "text", "text": "I search."}, {"type": "text", "text": "It rains."}]
+    blocks: list[Json] = [
+        {"type": "thinking", "thinking": "Rain?", "signature": "c2Vh"},
+        texts[0],
+        query,
+        texts[1],
+        use,
+    ]
+    answer = ConversationMessage("assistant", anthropic_message(blocks), message_id="msg_5a")
+    gone = {"reasoning": "Rain?", "message": "rains", "function_call": "the lake"}
+    for item in items_of(answer):
+        left = without(answer, item["id"])
+        assert left is not None
+        assert gone[item["type"]] not in str(left.body)
+        others = [words for kind, words in gone.items() if kind != item["type"]]
+        assert all(words in str(left.body) for words in (*others, "Bern"))
 
 
 JSONS = st.recursive(

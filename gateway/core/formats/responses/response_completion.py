@@ -363,7 +363,7 @@ def output_items(message: Json, completion_id: str, include: tuple[str, ...], lo
 
 def with_sealed(items: list[Json], body: Mapping[str, Any]) -> list[Json]:
     """Adds the sealed thoughts to reasoning items, for clients that send them again."""
-    thoughts = [each for each in body.get("reasoning_items") or () if isinstance(each, dict)]
+    thoughts = [each for each in body.get("reasoning_items") or () if isinstance(each, dict) and each]
     thoughts += [each for each in body.get("output_items") or () if each.get("type") == "reasoning"]
     sealed = iter(thoughts)
     found = []
