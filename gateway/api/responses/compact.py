@@ -24,7 +24,7 @@ from gateway.core.formats.responses.response_events import whole_events
 from gateway.core.types import items
 from gateway.core.types.chain import ChainKeys
 from gateway.core.types.chat import ChatRequest, RequestCaller
-from gateway.core.types.conversation import ConversationRef, HistoryLookup, StoredConversation
+from gateway.core.types.conversation import ConversationMessage, ConversationRef, HistoryLookup, StoredConversation
 from gateway.storage import ConversationStore
 
 HISTORY = {
@@ -77,14 +77,34 @@ async def with_referred(body: Json, tenant: str, store: ConversationStore) -> Js
     places = {index: items.message_id_of(item_id) for index, item_id in named.items()}
     stored = await store.said_anywhere(tenant, list({each for each in places.values() if each is not None}))
     found = list(given)
+    near: list[ConversationMessage] | None = None
     for index, item_id in named.items():
         message = stored.get(places[index] or "")
         item = stored_response.referred(message, item_id) if message is not None else None
+        if item is None and not item_id.startswith(items.NEVER_HOSTED):
+            near = [*stored.values(), *await _named_history(body, tenant, store)] if near is None else near
+            item = next((call for each in near if (call := stored_response.referred(each, item_id)) is not None), None)
         if item is None:
             text = f"Item with id '{item_id}' not found. Items are not kept where `store` is false."
             raise errors.ItemNotFound(text, param=f"input[{index}].id")
         found[index] = item
     return {**body, "input": found}
+
+
+async def _named_history(body: Json, tenant: str, store: ConversationStore) -> Sequence[ConversationMessage]:
+    """Returns the messages of the history that a request names, latest first. A hosted call has its maker's id, which
+    does not tell its message."""
+    ref = _history_ref(body)
+    found = await store.find_conversation(tenant, ref, max_bytes=None) if ref is not None else None
+    return found.path[::-1] if found is not None else ()
+
+
+def _history_ref(body: Json) -> ConversationRef | None:
+    previous, named = body.get("previous_response_id"), body.get("conversation")
+    named = named.get("id") if isinstance(named, dict) else named
+    if previous is not None:
+        return ConversationRef(behind=str(previous))
+    return ConversationRef(str(named)) if named is not None else None
 
 
 TRIGGER = "compaction_trigger"
@@ -213,10 +233,8 @@ class CompactionEndpoint:
 
     async def _end_of(self, tenant: str, body: Json) -> str | None:
         """Returns the last message of the history that a request names."""
-        previous, named = body.get("previous_response_id"), body.get("conversation")
-        named = named.get("id") if isinstance(named, dict) else named
-        ref = ConversationRef(str(named)) if previous is None else ConversationRef(behind=str(previous))
-        found = await self._store.find_conversation(tenant, ref, max_bytes=COMPACT_LOOKUP_BYTES)
+        previous, ref = body.get("previous_response_id"), _history_ref(body)
+        found = await self._store.find_conversation(tenant, ref, max_bytes=COMPACT_LOOKUP_BYTES) if ref else None
         if found is not None:
             return found.resume_point.message_id
         if previous is None:

@@ -264,3 +264,31 @@ def test_s10_5_an_item_is_referred_to(
     for nameless in ({}, {"id": None}, {"id": 5}):
         error = refused(one_gateway, {"model": "small", "input": [{"type": "item_reference", **nameless}]})
         assert error["param"] == "input[0].id"
+
+
+HOSTED_CALLS: Any = [
+    {"type": "web_search_call", "id": "ws_0a1b", "status": "completed", "action": {"type": "search", "query": "Bern"}},
+    {"type": "image_generation_call", "id": "ig_68f0", "status": "completed", "result": "AAAA"},
+]
+
+
+@pytest.mark.parametrize("named_by", ["items", "response", "conversation"])
+def test_s10_5_a_hosted_call_is_referred_to(one_gateway: GatewayProcess, upstream: MockUpstream, named_by: str) -> None:
+    """§10.5: its id is its maker's: the items named beside it lead to it, or the history that is named."""
+    with http(one_gateway) as client:
+        said = [{"role": "user", "content": "look"}, *HOSTED_CALLS, {"role": "assistant", "content": "found"}]
+        upstream.reply(text="so it is")
+        first = create(one_gateway, {"model": "small", "input": [*said, {"role": "user", "content": "really?"}]})
+        listed = client.get(f"/conversations/{first['conversation']['id']}/items?order=asc").json()["data"]
+    answer = [each["id"] for each in listed[1:4]]
+    assert answer[:2] == ["ws_0a1b", "ig_68f0"]
+    wanted = answer if named_by == "items" else answer[:2]
+    asked: Any = [{"type": "item_reference", "id": item_id} for item_id in wanted]
+    more = {"response": {"previous_response_id": first["id"]}, "conversation": {"conversation": first["conversation"]}}
+    upstream.reply(text="y")
+    create(
+        one_gateway, {"model": "small", "input": [*asked, {"role": "user", "content": "x"}], **more.get(named_by, {})}
+    )
+    assert "query: Bern" in str(upstream.last.body["messages"])
+    stranger = refused(one_gateway, {"model": "small", "input": [{"type": "item_reference", "id": "ws_0a1b"}]}, 404)
+    assert stranger["param"] == "input[0].id"
