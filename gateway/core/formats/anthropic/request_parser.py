@@ -195,10 +195,12 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
     cited: list[Block] = []
     kept: list[Block] = []
     exact, last = True, 0
+    spoken = 0
     for index, whole in enumerate(blocks):
         if whole.get("text") == PICTURES_NOTE:
             continue
-        block = _without_pages(whole, cited)
+        block = _without_pages(whole, cited, spoken)
+        spoken += len(block["text"]) if block["type"] == "text" else 0
         kept.append(block)
         place = BLOCK_ORDER.get(block["type"])
         exact = exact and place is not None and place >= last
@@ -226,8 +228,9 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
     return message
 
 
-def _without_pages(block: Block, cited: list[Block]) -> Block:
-    """Removes from a text the page citations of a chat's answer; appends them to `cited` as a chat's annotations."""
+def _without_pages(block: Block, cited: list[Block], spoken: int) -> Block:
+    """Removes from a text the page citations of a chat's answer; appends them to `cited` as a chat's annotations.
+    `spoken`: characters of the answer's texts before this one, as annotations count from the first."""
     given = block.get("citations")
     if block["type"] != "text" or not isinstance(given, list):
         return block
@@ -239,7 +242,7 @@ def _without_pages(block: Block, cited: list[Block]) -> Block:
     for page in pages:
         said = str(page.get("cited_text") or "")
         start = block["text"].find(said) if said else -1
-        place = {"start_index": start, "end_index": start + len(said)} if start >= 0 else {}
+        place = {"start_index": spoken + start, "end_index": spoken + start + len(said)} if start >= 0 else {}
         told = {"url": page.get("url"), "title": page.get("title"), **place}
         cited.append({"type": "url_citation", "url_citation": told})
     rest = [page for page in given if page not in pages]

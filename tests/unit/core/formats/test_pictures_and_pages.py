@@ -135,6 +135,18 @@ def test_sealed_citations_go_back_to_their_maker_as_they_came() -> None:
     assert [each["url_citation"]["url"] for each in message["annotations"]] == ["https://pages.example/a"]
 
 
+def test_places_of_cited_pages_count_from_the_first_text_of_an_answer() -> None:
+    """A chat's annotations have the place in all that was said."""
+    blocks: list[Json] = [
+        {"type": "text", "text": "Rain. "},
+        {"type": "text", "text": "See tea.", "citations": [CITED]},
+    ]
+    message = assistant_message(blocks, "messages[1].content")
+    place = message["annotations"][0]["url_citation"]
+    said = "".join(part["text"] for part in message["content"])
+    assert said[place["start_index"] : place["end_index"]] == "tea"
+
+
 PARTS = [{"type": "text", "text": "Here."}, {"type": "refusal", "refusal": "No more."}, IMAGES[0]]
 
 
