@@ -3,7 +3,7 @@
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.core.formats.compaction_items import (
@@ -68,11 +68,17 @@ def test_s10_6_a_small_text_does_not_unfold_to_a_large_one() -> None:
     assert unsealed(KEY, b"a", seal(KEY, b"a", b"x" * (MAX_OPENED_BYTES + 1))) is None
 
 
-@given(st.lists(st.tuples(ROLES, st.text(max_size=9000)), max_size=12), st.text(max_size=30_000) | st.none())
-def test_s10_6_an_extract_is_bounded(said: list[tuple[str, str]], before: str | None) -> None:
+@given(
+    st.lists(st.tuples(ROLES, st.text(max_size=9000)), max_size=12),
+    st.text(max_size=30_000) | st.none(),
+    st.sampled_from([1, 2, 100, 1000, MAX_EXTRACT_CHARS]),
+)
+@example([("user", "a" * 9000), ("assistant", "b" * 9000), ("user", "c" * 9000)], None, 500)
+@example([("user", "a" * 300)] * 9, "d" * 2000, 1000)
+def test_s10_6_an_extract_is_bounded(said: list[tuple[str, str]], before: str | None, most: int) -> None:
     """Whatever was said; sealed and opened it is the same."""
-    extract = extract_of([{"role": role, "content": text} for role, text in said], before)
-    assert extract is None or len(extract) <= MAX_EXTRACT_CHARS + 2000
+    extract = extract_of([{"role": role, "content": text} for role, text in said], before, most=most)
+    assert extract is None or len(extract) <= most
     made = CompactionMark("msg_1", extract)
     item = made.sealed_for("tenant", KEY)
     assert opened(item["encrypted_content"], "tenant", KEY) == made

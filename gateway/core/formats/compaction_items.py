@@ -21,6 +21,8 @@ MAX_EXTRACT_CHARS = 24_000
 """Limit of an extract: about 6,000 tokens."""
 COMPACTION_CHARS_BY_ROLE = {"user": 4000, "assistant": 2000}
 OF_A_RESULT, OF_A_CALL = 400, 200
+OF_A_NOTE = 50
+"""Most characters of a note of what is left out."""
 OF_AN_EXTRACT = MAX_EXTRACT_CHARS // 2
 """Limit of an earlier extract inside a new one."""
 OF_A_QUESTION = 20_000
@@ -118,19 +120,24 @@ def extract_of(messages: Sequence[Json], before: str | None = None, *, most: int
         lines.insert(0, before)
     if not lines:
         return None
-    kept, room = [lines[-1][:most]], most - len(lines[-1])
-    first, rest = (lines[:1], lines[1:-1]) if len(lines) > 1 else ([], [])
-    first = [shortened(first[0], max(room // 2, OF_A_RESULT))] if first else []
-    room -= sum(map(len, first))
-    left_out = 0
-    for line in reversed(rest):
-        room -= len(line)
-        if left_out or room < 0:
-            left_out += 1
-        else:
-            kept.append(line)
+    *others, last = lines
+    least = min(OF_A_RESULT, most // 4) if others else 0
+    kept = [last[: max(0, most - least - (OF_A_NOTE if others else 0))]]
+    first = [_within(others[0], max((most - len(kept[0])) // 2, least))] if others else []
+    room = most - sum(len(line) + 1 for line in (*kept, *first)) - OF_A_NOTE
+    for line in reversed(others[1:]):
+        room -= len(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    left_out = len(lines) - len(first) - len(kept)
     gap = [f"[{left_out} messages left out]"] if left_out else []
-    return "\n".join([*first, *gap, *reversed(kept)])
+    return "\n".join([*first, *gap, *reversed(kept)])[:most]
+
+
+def _within(text: str, most: int) -> str:
+    """Shortens a text so that it has at most `most` characters, its note of what is left out included."""
+    return text if len(text) <= most else shortened(text, max(0, most - OF_A_NOTE))[:most]
 
 
 def as_message(extract: str) -> Json:
