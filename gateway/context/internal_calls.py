@@ -282,6 +282,8 @@ class OpenBill:
     budget: CallBudget
     begin: Begin | None = None
     """Awaited before each call, with the call's prompt as its usage."""
+    reserve: Begin | None = None
+    """Awaited before each call, with the most that it can use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +345,8 @@ class BilledModel:
         body: dict[str, Any] | None = None
         charged = True
         try:
+            if self.open_bill.reserve is not None:
+                await self.open_bill.reserve(most)
             if self.open_bill.begin is not None:
                 await self.open_bill.begin(
                     self.call(ask.purpose, _usage(most.usage["prompt_tokens"], 0), estimated=True)

@@ -578,6 +578,12 @@ class AdmittedRequest:
         """Releases what is held where there will be no bill (`HeldAdmission`)."""
         self.billed(0, 0)
 
+    def further(self) -> "AdmittedRequest":
+        """Returns an admission to the same budgets for a call after the bill (`HeldAdmission`)."""
+        more = AdmittedRequest(self._quota, self.request_id, self._plan)
+        more.hard, more.soft = self.hard, self.soft
+        return more
+
     def _release(self, cost: int) -> None:
         """Releases all that is held of budgets; `cost` was billed."""
         release = self._quota.budgets.release

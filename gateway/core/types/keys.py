@@ -172,6 +172,10 @@ class HeldAdmission(Protocol):
         """Releases the reservation of a request without a bill."""
         ...
 
+    def further(self) -> "HeldAdmission":
+        """Returns an admission to the same budgets for a call that is made after the bill, and added to it."""
+        ...
+
 
 def picousd(usd: Decimal) -> int:
     """Converts USD to whole picodollars, truncating the rest."""

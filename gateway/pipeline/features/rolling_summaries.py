@@ -2,11 +2,11 @@
 what it is shown (guarantee §5, §11.13)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from gateway.billing import cost, metadata
+from gateway.billing import budgets, cost, metadata
 from gateway.context import ArtifactSummarizer, SummaryCache, decision, internal_calls
 from gateway.context.window import candidates
 from gateway.core import errors, ids, ports
@@ -18,6 +18,7 @@ from gateway.core.types import agents, bill, memory, tool_steps, turn, upstreams
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.chat import ChatRequest, KnownMessages, ModelDeployment
 from gateway.core.types.conversation import ConversationMessage
+from gateway.core.types.keys import HeldAdmission, picousd
 from gateway.pipeline.stages import PreparedRequest, RequestFeature
 from gateway.storage import ConversationStore
 
@@ -69,17 +70,24 @@ class TurnSummarizer:
         self._summaries = summaries
         self._clock = clock
 
-    async def summarize(self, turns: OldTurns, spent: list[bill.InternalCall]) -> TurnSummary:
+    async def summarize(
+        self, turns: OldTurns, spent: list[bill.InternalCall], admission: HeldAdmission | None
+    ) -> TurnSummary:
         """Makes a summary that is shorter than its source.
-        `spent`: receives each call, whatever comes of it.
+        `spent`: receives each call, whatever comes of it; `admission`: where its cost is reserved (guarantee §12.3).
         Raises InternalModelFailed: no model may be asked, or none answers usably; the message gives the reason."""
         request, call_budget = turns.request, internal_calls.CallBudget.of(self._settings, self._clock)
         config = decision.ModelConfig.from_request(request, self._settings)
-        bill = internal_calls.OpenBill(
-            upstreams.CallScope(request.caller, request.request_id, calls=spent), call_budget
-        )
+
+        async def reserve(call: bill.InternalCall) -> None:
+            if admission is not None:
+                most = (call.usage["prompt_tokens"], call.usage["completion_tokens"])
+                await admission.reserve(budgets.most_cost(call.prices, *most, None), 0)
+
+        scope = upstreams.CallScope(request.caller, request.request_id, calls=spent)
+        open_bill = internal_calls.OpenBill(scope, call_budget, reserve=reserve)
         name = config.summarizer
-        model = self._models.served(name, turns.deployment, bill, chosen=name in config.chosen)
+        model = self._models.served(name, turns.deployment, open_bill, chosen=name in config.chosen)
         if model is None:
             raise agents.InternalModelFailed(SUMMARIZER_NOT_SERVED)
         call_budget.begin()
@@ -318,23 +326,24 @@ class RollingSummaries:
             return True
         messages = await self._store.messages(conversation_id, [each.message_id for each in covered])
         spent: list[bill.InternalCall] = []
-        new = None
+        new, admission = None, request.admission.further() if request.admission is not None else None
         try:
             asked = OldTurns(request, subject.deployment, messages, summary_tokens(covered))
-            made = await self._summarizer.summarize(asked, spent)
+            made = await self._summarizer.summarize(asked, spent, admission)
             new = _new_segment(made, covered, found)
         except agents.InternalModelFailed as failed:
             log.warning("summary_not_made", conversation_id=conversation_id, reason=str(failed))
         finally:
             if spent or new is not None:  # also if this is cancelled as the process ends
-                await asyncio.shield(self._tasks.start(self._record(subject, new, spent, due.reason)))
+                calls = tuple(map(cost.price_internal, spent))
+                stored = self._record(subject, new, calls, due.reason)
+                await asyncio.shield(self._tasks.start(_settled(stored, admission, calls)))
         return new is not None
 
     async def _record(
-        self, subject: SummarySubject, new: memory.NewSegment | None, spent: Sequence[bill.InternalCall], reason: str
+        self, subject: SummarySubject, new: memory.NewSegment | None, calls: tuple[bill.CallCost, ...], reason: str
     ) -> None:
         """Stores the segment and its bill in one transaction; retries if the storage does not take them at once."""
-        calls = tuple(map(cost.price_internal, spent))
         names = {"request_id": subject.request.request_id, "conversation_id": subject.conversation_id}
         amend = BillAmendment(calls)
         try:
@@ -355,6 +364,15 @@ class RollingSummaries:
                 amend.is_sure = False
                 await asyncio.sleep(pause)
         return await self._store.add_summary(*names, new, amend)
+
+
+async def _settled(work: Awaitable[None], admission: HeldAdmission | None, calls: Sequence[bill.CallCost]) -> None:
+    """Awaits the storing of a bill; then its budgets count what was paid for these calls, stored or not."""
+    try:
+        await work
+    finally:
+        if admission is not None:
+            admission.billed(sum(picousd(call.total) for call in calls if call.total is not None), None)
 
 
 class BillAmendment:

@@ -2,12 +2,13 @@
 
 import json
 import threading
+from decimal import Decimal
 from itertools import pairwise
 
 import pytest
 
 from tests.support.answers import Json, http, used, user
-from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.factory import ClientFactory, GatewayFactory, default_config
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, plan_of
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -223,3 +224,27 @@ def test_s11_13_an_unknown_memory_is_a_400(talk: Chat, value: object) -> None:
         answer = client.post("/chat/completions", json=body)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "context.memory"
+
+
+def test_s12_3_summaries_never_exceed_a_hard_budget(
+    start_gateway: GatewayFactory,
+    storage_url: str,
+    upstream: MockUpstream,
+    models: InternalModels,
+    make_client: ClientFactory,
+) -> None:
+    """§11.13, §12.3: what a summary may cost is reserved before it is made, and what it did cost is spent: without
+    money there is none, and answers do not miss it."""
+    served = default_config(upstream, storage_url)["model_list"]
+    for model in served:
+        price = 1e-4 if model["model_name"] == "gpt-4o-mini" else 1e-7
+        own = {"input_cost_per_token": price, "output_cost_per_token": price}
+        model["model_info"] = {**model.get("model_info", {}), **own}
+    limits = {"all": {"budgets": [{"usd": "0.3", "period": "day"}]}}
+    config = {**SUMMARY, "storage": {"url": storage_url}, "model_list": served, "limits": limits}
+    gateway = start_gateway(config)
+    talk = Chat(gateway, models, make_client(gateway))
+    for number in range(3 * TURNS):
+        talk.say(told(number), max_tokens=20)
+    talk.settle()
+    assert Decimal("0.1") < talk.check_bills() < Decimal("0.3")
