@@ -44,7 +44,7 @@ class Postgres:
     def new_database(self) -> str:
         """The URL (`postgresql+asyncpg://…`) of a fresh database on the current schema; dropped with `drop_all`."""
         self.prepare()
-        return self._create(f'TEMPLATE "{self.migrated}"')
+        return self._create(f'TEMPLATE "{self.migrated}" STRATEGY FILE_COPY')
 
     def prepare(self) -> None:
         """Make the database of which new ones are copies."""
