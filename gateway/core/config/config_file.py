@@ -1,6 +1,7 @@
 """Reads `config.yaml`, the files that it includes, and the environment variables to which it refers."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import yaml
 ENVIRONMENT_REFERENCE = "os.environ/"
 """LiteLLM's prefix of a reference to the environment."""
 MAX_INCLUDED = 50
+MAX_REPEATED_VALUES = 100_000
+"""Values that the aliases of a file may repeat."""
 
 
 class ConfigurationError(Exception):
@@ -61,8 +64,8 @@ def _mapping(path: Path) -> tuple[dict[str, Any], Lines, list[str]]:
     try:
         loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
         node = loader.get_single_node()
-        if node is not None and _holds_itself(node, frozenset(), set()):
-            raise ConfigurationError(f"{path}: an alias stands inside what it names")
+        if node is not None:
+            _check_aliases(node, path)
         lines, repeated = _lines(node), [f"{path}: {each}" for each in _repeated(node, set())]
         data = None if node is None else loader.construct_document(node)
     except OSError as error:
@@ -81,12 +84,26 @@ def _mapping(path: Path) -> tuple[dict[str, Any], Lines, list[str]]:
     return {str(name): value for name, value in data.items() if value is not None}, lines, repeated
 
 
-def _holds_itself(node: yaml.Node, above: frozenset[int], seen: set[int]) -> bool:
-    if id(node) in above or id(node) in seen or not isinstance(node, yaml.CollectionNode):
-        return id(node) in above
-    seen.add(id(node))
-    parts = itertools.chain(*node.value) if isinstance(node, yaml.MappingNode) else node.value
-    return any(_holds_itself(each, above | {id(node)}, seen) for each in parts)
+def _check_aliases(node: yaml.Node, path: Path) -> None:
+    """Raises ConfigurationError: an alias stands inside what it names, or the aliases repeat too many values: a few
+    lines, each with several aliases of the line before it, would keep all that reads the settings busy."""
+    sizes: dict[int, float] = {}
+    size = _size(node, sizes)
+    if math.isinf(size):
+        raise ConfigurationError(f"{path}: an alias stands inside what it names")
+    if size - len(sizes) > MAX_REPEATED_VALUES:
+        raise ConfigurationError(f"{path}: its aliases repeat more than {MAX_REPEATED_VALUES:,} values")
+
+
+def _size(node: yaml.Node, sizes: dict[int, float]) -> float:
+    """Counts the values of a node, those that an alias repeats each time; infinite if it holds itself. `sizes`: of the
+    nodes that are known already, by `id`."""
+    if id(node) not in sizes:
+        sizes[id(node)] = math.inf
+        values = node.value if isinstance(node, yaml.CollectionNode) else ()
+        each_value = itertools.chain(*values) if isinstance(node, yaml.MappingNode) else values
+        sizes[id(node)] = 1.0 + sum(_size(each, sizes) for each in each_value)
+    return sizes[id(node)]
 
 
 def _repeated(node: yaml.Node | None, seen: set[int]) -> Iterator[str]:

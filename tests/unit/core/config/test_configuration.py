@@ -292,9 +292,17 @@ def test_of_two_names_for_the_upstreams_address_openais_counts() -> None:
     assert load_settings(None, {"OPENAI_API_BASE": "http://two/v1"}).upstream.api_base == "http://two/v1"
 
 
+def nested(first: str, form: str) -> str:
+    """Ten lines that stand for billions of values."""
+    lines = (form.format(", ".join([f"*v{n}"] * 9)) for n in range(9))
+    return "\n".join(f"v{n}: &v{n} {each}" for n, each in enumerate((first, *lines)))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        (nested("a", "[{}]"), "its aliases repeat more than 100,000 values"),
+        (nested("{a: 1}", "{{<<: [{}]}}"), "its aliases repeat more than 100,000 values"),
         ("server: &a [*a]", "an alias stands inside what it names"),
         ("server: &a {host: {port: *a}}", "an alias stands inside what it names"),
         ("server: " + "[" * 5000, "nested too deeply"),
