@@ -182,6 +182,8 @@ def test_s13_13_net_savings_by_any_group_are_the_sum_of_the_bills(books: Books) 
         assert (Decimal(total["net_saving"]), total["metered"]) == (sum(known), len(known)), by
         assert total["unmetered"] == len(nets) - len(known)
         rows = found["tables"][0]["rows"]
+        limited = exact(books.run("savings", "--json", "--by", by, "--limit", "1"))["tables"][0]["rows"]
+        assert limited == (rows[-1:] if "day" in by else rows[:1]), by
         told = [Decimal(row["net_saving"]) for row in rows if row["net_saving"] is not None]
         assert sum(told) == sum(known)
         assert "day" in by or told == sorted(told), "the largest loss in front"
@@ -190,6 +192,9 @@ def test_s13_13_net_savings_by_any_group_are_the_sum_of_the_bills(books: Books) 
         average = sum(costs, Decimal(0)) / len(costs)
         assert found["compared"][side]["requests"] == len(costs)
         assert abs(Decimal(found["compared"][side]["cost_per_request"]) - average) < Decimal("1e-11")
+    printed = books.run("savings", "--by", "day", "--limit", "1")
+    last = books.run("savings", "--csv", "--by", "day", "--limit", "1").splitlines()[1].split(",")[1]
+    assert printed.splitlines()[1].startswith(last), "the latest day in each form"
     lines = books.run("savings", "--csv", "--by", "tenant").splitlines()
     assert lines[0].startswith("by,tenant,net_saving,ratio,")
     printed = books.run("savings", "--by", "tenant")

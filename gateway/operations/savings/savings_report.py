@@ -3,7 +3,7 @@
 The sums are those of `gateway costs` over the same requests, from the roll-ups.
 """
 
-from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TextIO
 
@@ -49,10 +49,11 @@ def savings_report(call: CommandCall) -> int:
 
     async def work(transactions: DatabaseTransactions) -> int:
         reports = CostReports(transactions)
-        found = {by: await reports.report(bill.CostQuery(by, since, until, options.tenant)) for by in groups}
+        read = {by: await reports.report(bill.CostQuery(by, since, until, options.tenant)) for by in groups}
+        found = {by: losses_first(report) for by, report in read.items()}
         total = next(iter(found.values())).total
         missing = await tell_missing(transactions, call.err)
-        shown = {by: losses_first(report, by)[: options.limit] for by, report in found.items()}
+        shown = {by: report.at_most(options.limit or len(report.rows))[0] for by, report in found.items()}
         if options.json:
             times = {
                 name: None if at is None else int(at.timestamp()) for name, at in (("since", since), ("until", until))
@@ -69,12 +70,13 @@ def savings_report(call: CommandCall) -> int:
     return run_reading(call, work)
 
 
-def losses_first(report: bill.CostReport, by: Sequence[str]) -> tuple[bill.CostRow, ...]:
+def losses_first(report: bill.CostReport) -> bill.CostReport:
     """Sorts groups by net saving, the largest loss first and unmetered groups last; groups by time keep their order
     of time."""
-    if not bill.TIME_GROUPS.isdisjoint(by):
-        return report.rows
-    return tuple(sorted(report.rows, key=lambda row: (not row.sums.metered, row.sums.net_saving_picousd)))
+    if not bill.TIME_GROUPS.isdisjoint(report.by):
+        return report
+    rows = sorted(report.rows, key=lambda row: (not row.sums.metered, row.sums.net_saving_picousd))
+    return replace(report, rows=tuple(rows))
 
 
 def figures_of(sums: bill.CostSums) -> dict[str, Any]:
@@ -105,12 +107,11 @@ def _show(screen: CommandScreen, tables: Tables, total: bill.CostSums, limit: in
         err.write("no requests\n")
         return
     for by, report in tables.items():
-        rows = losses_first(report, by)
-        shown = rows[-limit:] if not bill.TIME_GROUPS.isdisjoint(by) else rows[:limit]
+        shown, _, left = report.at_most(limit)
         lines = [
             [*(group_name(*each) for each in zip(by, row.names, strict=True)), *_pieces(row.sums)] for row in shown
         ]
-        if left := len(rows) - len(shown):
+        if left:
             lines.append([(f"({left} more)", FAINT), *([""] * (len(by) - 1 + len(SAVING_COLUMNS)))])
         lines.append([("total", COST_STYLE), *([""] * (len(by) - 1)), *_pieces(total)])
         screen.table([*(TableColumn(group, WHO_STYLE) for group in by), *SAVING_COLUMNS], lines)
