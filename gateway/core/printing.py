@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
-FORMULA = re.compile(r'\A(?=[\t\r\n])|(?:\A|[;\t\r\n])"*(?=[=+\-@\uff1d\uff0b\uff0d\uff20])')
-"""Position before what a spreadsheet may take for a formula, also if it separates cells by semicolons, or at our line
-breaks."""
+FORMULA = re.compile(
+    r'\A(?=[\t\r\n])|(?:\A|[;\t\r\n])(?:[^\S\t\r\n]|["\u200b\ufeff])*+(?=[=+\-@\uff1d\uff0b\uff0d\uff20])'
+)
+"""Position before what a spreadsheet may take for a formula, also behind blanks, if it separates cells by semicolons,
+or at our line breaks."""
 
 
 def printable(text: str) -> str:

@@ -315,6 +315,10 @@ def test_no_cell_is_a_formula(start: str) -> None:
         ("a\r\n-1", "a\r\n'-1"),
         ("\t=1", "'\t'=1"),
         ("a; b-c=d", "a; b-c=d"),
+        (" =1+1", " '=1+1"),
+        ("\u00a0@x", "\u00a0'@x"),
+        ("a; \u3000+1", "a; \u3000'+1"),
+        ("\ufeff\u200b-1", "\ufeff\u200b'-1"),
     ],
 )
 def test_no_cell_is_a_formula_where_other_signs_part_cells(evil: str, cell: str) -> None:
