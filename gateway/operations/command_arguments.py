@@ -1,6 +1,7 @@
 """The arguments of all commands (guarantee §9); completion scripts and docs/commands.md are generated from them."""
 
 import argparse
+from functools import partial
 from typing import Any, get_args
 
 from gateway import __version__
@@ -18,6 +19,10 @@ EXAMPLES = """examples:
 """
 MAX_ROWS = 100_000
 """Of a list that a command writes."""
+MAX_SPAN = 10**9
+"""Tokens of a window, and seconds until a file expires."""
+MAX_EVENT = 2**63 - 1
+"""The number of an event; databases hold no larger one."""
 KEY_NAMES = ("tenant", "name", "owner", "project")
 LIMIT_OPTIONS = {"rpm": "requests a minute", "tpm": "tokens a minute", "concurrent": "requests at once"}
 CLEARED = (
@@ -163,16 +168,16 @@ def _forms(parser: argparse.ArgumentParser, json: str, csv: str | None = None) -
         forms.add_argument("--csv", action="store_true", help=csv)
 
 
-def _number(text: str) -> int:
-    """Parses a whole number. Raises ArgumentTypeError: it is not within 0 and `MAX_ROWS`."""
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= MAX_ROWS):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number up to {MAX_ROWS}")
+def _number(text: str, most: int = MAX_ROWS) -> int:
+    """Parses a whole number. Raises ArgumentTypeError: it is not within 0 and `most`."""
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number up to {most}")
     return int(text)
 
 
-def _count(text: str) -> int:
-    """Parses a whole number. Raises ArgumentTypeError: it is not within 1 and `MAX_ROWS`."""
-    if not (found := _number(text)):
+def _count(text: str, most: int = MAX_ROWS) -> int:
+    """Parses a whole number. Raises ArgumentTypeError: it is not within 1 and `most`."""
+    if not (found := _number(text, most)):
         raise argparse.ArgumentTypeError("say 1 or more")
     return found
 
@@ -234,7 +239,9 @@ def _add_files(commands: _CommandParsers) -> None:
     _texts(put, ("name", "N", "its name (default: that of the file)"))
     purposes = f"what for: {', '.join(FILE_PURPOSES)} (default: %(default)s)"
     put.add_argument("--purpose", metavar="P", choices=FILE_PURPOSES, default="user_data", help=purposes)
-    put.add_argument("--expires", metavar="S", type=_count, help="seconds after which it expires")
+    put.add_argument(
+        "--expires", metavar="S", type=partial(_count, most=MAX_SPAN), help="seconds after which it expires"
+    )
     for command in (show, remove):
         command.add_argument("id", metavar="ID", help="file-…")
     for command, of_one in (
@@ -275,7 +282,7 @@ def _add_costs(parser: argparse.ArgumentParser) -> None:
 
 def _add_savings(parser: argparse.ArgumentParser) -> None:
     def budgets(text: str) -> list[int | None]:
-        return [None if each.strip() == "none" else _count(each.strip()) for each in text.split(",")]
+        return [None if each.strip() == "none" else _count(each.strip(), MAX_SPAN) for each in text.split(",")]
 
     def modes(text: str) -> list[str]:
         found = [each.strip() for each in text.split(",")]
@@ -368,8 +375,9 @@ def _add_trail(commands: _CommandParsers) -> None:
     listing = commands.add("list", "audit_log_commands:list_trail", "the latest events")
     listing.add_argument("--limit", metavar="N", type=_count, default=20, help=LIMIT_TEXT)
     _forms(listing, "as one JSON object", LINES_TEXT)
+    number = partial(_number, most=MAX_EVENT)
     exporting = commands.add("export", "audit_log_commands:export_trail", "events as lines of JSON, with their digests")
-    exporting.add_argument("--after", metavar="NUMBER", type=int, help="those after this one")
+    exporting.add_argument("--after", metavar="NUMBER", type=number, help="those after this one")
     exporting.add_argument("-o", "--output", metavar="FILE", default="-", help=OUTPUT_TEXT)
     for command in (listing, exporting):
         _texts(
@@ -382,5 +390,5 @@ def _add_trail(commands: _CommandParsers) -> None:
     intact = "check that no event was changed, removed or inserted"
     verifying = commands.add("verify", "audit_log_commands:verify_trail", intact)
     earlier = "from this event of an earlier export on"
-    verifying.add_argument("--from", dest="number", metavar="NUMBER", type=int, help=earlier)
+    verifying.add_argument("--from", dest="number", metavar="NUMBER", type=number, help=earlier)
     _texts(verifying, ("digest", "HEX", "what the digest of that event was"))

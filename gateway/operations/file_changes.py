@@ -15,7 +15,7 @@ from gateway.operations.actor import command_actor
 from gateway.operations.files_command import file_json, reported
 from gateway.operations.screen import CommandCall
 from gateway.operations.storage_reader import run_changing
-from gateway.storage import stored_files
+from gateway.storage import keyed_hashes, stored_files
 from gateway.storage.cache import open_cache
 from gateway.storage.database import DatabaseTransactions
 from gateway.upstream import ConnectionPool, new_client
@@ -46,7 +46,7 @@ async def _put(call: CommandCall, transactions: DatabaseTransactions) -> int:
     """Uploads a file for a tenant, as `POST /v1/files` does.
     Raises RequestTooLarge, FilesQuotaExceeded: see `FileService.add`; OSError: the file cannot be read."""
     options = call.options
-    name = options.name or Path(options.path).name
+    name = keyed_hashes.storable(options.name or Path(options.path).name)
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
     said = UploadFields(name, options.purpose, kind, options.expires)
     with await asyncio.to_thread(Path(options.path).open, "rb") as file:

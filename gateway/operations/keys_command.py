@@ -1,6 +1,7 @@
 """`gateway keys`: manages keys as the API does, for anyone with access to the storage (guarantee §12.1)."""
 
 import argparse
+import contextlib
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -199,14 +200,18 @@ def said(options: argparse.Namespace, now: datetime, before: Json | None = None)
 def seconds_of(option: str, text: str) -> float:
     """Parses a duration such as `90s`, `1h` or `7d` into seconds. Raises ValueError: it is no duration."""
     span = clock.AGO.fullmatch(text.strip())
-    if span is None:
-        raise ValueError(f"{option}: {text!r} is no time as in 30m, 12h, 7d")
-    return timedelta(**{clock.AGO_UNITS[span.group(2)]: int(span.group(1))}).total_seconds()
+    with contextlib.suppress(OverflowError):
+        if span is not None:
+            return timedelta(**{clock.AGO_UNITS[span.group(2)]: int(span.group(1))}).total_seconds()
+    raise ValueError(f"{option}: {text!r} is no time as in 30m, 12h, 7d")
 
 
 def _expiry(text: str, now: datetime) -> str:
     if clock.AGO.fullmatch(text.strip()):
-        return (now + timedelta(seconds=seconds_of("--expires", text))).isoformat()
+        try:
+            return (now + timedelta(seconds=seconds_of("--expires", text))).isoformat()
+        except OverflowError:
+            raise ValueError(f"--expires: {text!r} is after the year 9999") from None
     at = clock.parse_when("--expires", text, now)
     return (at or now).astimezone(UTC).isoformat()
 

@@ -334,6 +334,8 @@ def test_s13_9_tail_sees_every_request_of_every_replica(replicas: list[GatewayPr
         (("audit", "--until", "2026-13-01"), "--until"),
         (("audit", "--since", "1h", "--until", "2h"), "--since"),
         (("audit", "--colour", "x"), "--colour"),
+        (("trail", "export", "--after", "9" * 20), "--after"),
+        (("trail", "verify", "--from", "9" * 20, "--digest", "00" * 32), "--from"),
     ],
 )
 def test_s13_9_arguments_that_cannot_be_used(tmp_path: Path, arguments: tuple[str, ...], named: str) -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from typing import Any
 
 from openai import OpenAI
@@ -112,3 +113,11 @@ def test_s14_5_a_file_is_uploaded_for_a_tenant(guarded: GatewayProcess) -> None:
         assert client.get(f"/files/{put['id']}/content").text == FACT
     assert "No such file" in run(guarded, "put", str(path) + "-none", "--tenant", "acme", status=1).stderr
     assert "--tenant" in run(guarded, "put", str(path), status=2).stderr
+    month = read(guarded, "put", str(path), "--tenant", "acme", "--expires", str(30 * 86_400))
+    assert month["expires_at"] - month["created_at"] == 30 * 86_400
+
+
+def test_s14_5_a_name_that_is_no_utf_8_can_be_uploaded(guarded: GatewayProcess) -> None:
+    path = guarded.directory / os.fsdecode(b"caf\xe9.txt")
+    path.write_text(FACT)
+    assert read(guarded, "put", str(path), "--tenant", "acme")["filename"] == "caf?.txt"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.cli import main
+from gateway.operations import parser
 from tests.support.documents import prose
 
 Json = dict[str, Any]
@@ -159,6 +160,11 @@ def test_s13_12_a_session_that_needs_the_gateway_is_left_out(
     assert (status, out) == (1, "")
     assert "left out: agent has a request of" in err
     assert "no session was played" in err
+
+
+def test_s13_12_windows_may_be_as_large_as_models_have_them() -> None:
+    options = parser().parse_args(["savings", "--max-input-tokens", "none,200000,1000000"])
+    assert options.max_input_tokens == [None, 200_000, 1_000_000]
 
 
 def test_s13_12_options_that_cannot_be_used(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
