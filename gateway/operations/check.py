@@ -257,12 +257,14 @@ async def check_upstreams(settings: Settings) -> AsyncIterator[CheckResult]:
                     continue
                 if _address(asked) in reaching.told:
                     continue
-                problem = _clause((await reaching.reached(asked)).problem)
+                found = await reaching.reached(asked)
+                problem = _clause(found.problem)
                 reaching.told.add(_address(asked))
                 text = problem or ("reached" if asked.api_key is not None else f"reached; {OWN_KEY}")
-                yield CheckResult(
-                    f"upstream {settings_in_force.address(asked.api_base)}", not problem, text, optional=name is None
-                )
+                # the default upstream may be reached later; what is no address never is
+                is_optional = name is None and found.is_address
+                where = settings_in_force.address(asked.api_base)
+                yield CheckResult(f"upstream {where}", not problem, text, optional=is_optional)
         async for result in _facts(settings, router, reaching):
             yield result
         async for result in _planning(settings, router, reaching):

@@ -76,6 +76,8 @@ def why_not_connected(error: Exception) -> str:
 
 HTTPX_FAULTS = (httpx.HTTPError, httpx.InvalidURL)
 """httpx's exceptions for a failed call."""
+NO_ADDRESS = (httpx.InvalidURL, httpx.UnsupportedProtocol)
+"""Those for a URL that cannot be called at all."""
 
 
 @contextmanager
@@ -103,7 +105,7 @@ def translation(
 def _translation(
     error: httpx.HTTPError | httpx.InvalidURL, origin: ConnectionOrigin | None, begun: bool
 ) -> errors.UpstreamError:
-    if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
+    if isinstance(error, NO_ADDRESS):
         return errors.UpstreamUnreachable("The upstream's address is not usable.")
     if isinstance(error, httpx.PoolTimeout):
         waited = errors.UpstreamTimeout("All connections to upstreams are in use (upstream.max_connections).")
@@ -661,6 +663,7 @@ def _default_trust() -> ssl.SSLContext:
 
 
 PORTS = {"http": 80, "https": 443}
+MAX_PORT = 65_535
 HOP_BY_HOP = (b"connection", b"transfer-encoding", b"keep-alive", b"upgrade", b"te", b"trailer")
 """Request headers that belong to the connection."""
 CONTENT_LENGTH = b"content-length"
@@ -742,8 +745,8 @@ def request_head(method: bytes, target: bytes, headers: list[tuple[bytes, bytes]
 
 def origin_of(url: httpx.URL) -> ConnectionOrigin:
     """Returns the host, port and scheme that a URL's connections lead to.
-    Raises httpx.UnsupportedProtocol: it is neither http nor https, or names no host."""
-    if url.scheme not in PORTS or not url.host:
+    Raises httpx.UnsupportedProtocol: it is neither http nor https, or names no host, or a port that there is not."""
+    if url.scheme not in PORTS or not url.host or not 0 <= (url.port or 0) <= MAX_PORT:
         raise httpx.UnsupportedProtocol("The address is neither http:// nor https:// with a host.")
     return ConnectionOrigin(url.host, url.port or PORTS[url.scheme], url.scheme == "https")
 

@@ -72,6 +72,25 @@ def test_s5_two_that_are_named(upstream: MockUpstream, tmp_path: Path) -> None:
     assert (price[0], price[1].startswith("never called")) == ("warn", True)
 
 
+NO_ADDRESSES = [
+    "nothing",
+    "127.0.0.1:9/v1",
+    "ftp://127.0.0.1/v1",
+    "http:///v1",
+    "http://127.0.0.1:99999",
+    "http://[::1",
+]
+
+
+@pytest.mark.parametrize("base", NO_ADDRESSES)
+def test_s9_an_upstream_without_an_address_fails(tmp_path: Path, base: str) -> None:
+    """One that does not answer may be started later."""
+    for address, failing in ((base, [f"upstream {base}"]), ("http://127.0.0.1:9/v1", [])):
+        config = {"storage": {"url": sqlite_url(tmp_path)}, "upstream": {"api_base": address}}
+        results = check(Settings.model_validate(config))
+        assert [each.name for each in results if not (each.ok or each.optional)] == failing, address
+
+
 def test_s5_one_that_is_named_has_to_be_there(upstream: MockUpstream, tmp_path: Path) -> None:
     """Without its upstream, without a provider, or where it cannot be asked: the check fails, and says what follows."""
     lost = {"model_list": [entry(upstream, "gone", info=PRICED, api_base="http://127.0.0.1:9/v1")],

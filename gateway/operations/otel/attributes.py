@@ -53,11 +53,13 @@ def provider_of(deployment: ModelDeployment) -> str:
 
 
 def of_server(deployment: ModelDeployment) -> Attributes:
-    """Returns the server address and port of a deployment; empty if only its library knows them."""
-    parts = urlsplit(deployment.api_base)
-    if not parts.hostname:
+    """Returns the server address and port of a deployment; empty if only its library knows them, or it is none."""
+    try:
+        parts = urlsplit(deployment.api_base)
+        port = parts.port or PORTS.get(parts.scheme, 0)
+    except ValueError:
         return {}
-    return {"server.address": parts.hostname, "server.port": parts.port or PORTS.get(parts.scheme, 0)}
+    return {"server.address": parts.hostname, "server.port": port} if parts.hostname else {}
 
 
 def of_request(deployment: ModelDeployment, body: Mapping[str, Any], operation: str = "chat") -> Attributes:

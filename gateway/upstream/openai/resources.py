@@ -17,7 +17,7 @@ import httpx
 from gateway.core import errors, jsons
 from gateway.core.instrumentation import logs
 from gateway.core.types.chat import ModelDeployment, RequestCaller, StoredFile
-from gateway.upstream.http_client import get
+from gateway.upstream.http_client import NO_ADDRESS, get
 from gateway.upstream.openai.mending import refusal
 from gateway.upstream.routing.health import HealthWatch
 from gateway.upstream.routing.router import CLAUDE_NAMES, ConfiguredRouter
@@ -141,10 +141,12 @@ class UpstreamFiles:
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
     """The result of a probe: `problem` is None if the upstream answers and does not refuse the key. `models` are the
-    names in its list, where that is OpenAI's and names what may be asked for."""
+    names in its list, where that is OpenAI's and names what may be asked for. `is_address`: whether its address
+    can be called at all."""
 
     problem: str | None
     models: frozenset[str] | None = None
+    is_address: bool = True
 
     def lacks(self, model: str) -> bool:
         """Returns whether the upstream's list lacks that name. Ollama takes a name without `:latest`."""
@@ -169,7 +171,7 @@ async def reach(client: httpx.AsyncClient, deployment: ModelDeployment) -> Probe
     try:
         response = await get(client, deployment, "models", PROBE_TIMEOUT_SECONDS)
     except errors.GatewayError as error:
-        return ProbeResult(error.message)
+        return ProbeResult(error.message, is_address=not isinstance(error.__cause__, NO_ADDRESS))
     if response.status_code in (401, 403) and deployment.api_key:
         return ProbeResult(f"the key was refused (status {response.status_code})")
     if response.status_code >= 500:

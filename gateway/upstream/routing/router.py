@@ -441,8 +441,8 @@ class ConfiguredRouter:
     def _own_key(self, caller: RequestCaller, base: str) -> str | None:
         """Returns the client's own key for an address. A key of Anthropic's is sent to Anthropic only."""
         upstream = self._settings.upstream
-        homes = (urlsplit(ANTHROPIC_BASE).netloc, urlsplit(upstream.anthropic_api_base).netloc)
-        return caller.client_key or (caller.anthropic_key if urlsplit(base).netloc in homes else None)
+        homes = (_place(ANTHROPIC_BASE), _place(upstream.anthropic_api_base))
+        return caller.client_key or (caller.anthropic_key if _place(base) in homes else None)
 
     def _map_says_responses(self, deployment: ModelDeployment) -> bool:
         """Returns whether LiteLLM's map lists the model as served by Responses only. The map describes OpenAI's own
@@ -584,6 +584,14 @@ class ConfiguredRouter:
             text = f"The model {entry.model_name!r} needs a key: none is configured, and the request has none."
             raise errors.Unauthorized(text)
         return DeploymentAccess(own, operator=False)
+
+
+def _place(base: str) -> str:
+    """Returns the host and port of an address; empty if it is none."""
+    try:
+        return urlsplit(base).netloc
+    except ValueError:
+        return ""
 
 
 def _only_by_responses(deployment: ModelDeployment) -> ModelDeployment:
