@@ -84,7 +84,7 @@ class RuntimeKeys:
         """Looks a key up; concurrent requests with the same key share one look-up."""
         task = self._asking.get(digest)
         if task is None:
-            task = self._asking[digest] = asyncio.ensure_future(self._asked(digest))
+            task = self._asking[digest] = asyncio.create_task(self._asked(digest))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
         return await asyncio.shield(task)
 
@@ -377,7 +377,7 @@ class KeyWatch:
         key, look = watched
         self._running.setdefault(key, (look, set()))[1].add(task)
         if self._watching is None or self._watching.done():
-            self._watching = asyncio.ensure_future(self._watch())
+            self._watching = asyncio.create_task(self._watch())
         try:
             yield
         except asyncio.CancelledError:

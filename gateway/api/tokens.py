@@ -76,7 +76,7 @@ class Published:
         if self._asking is None and now >= self._not_before:
             if is_extra:
                 self._not_before = now + ASK_AGAIN_SECONDS
-            self._asking = asyncio.ensure_future(self._asked(now))
+            self._asking = asyncio.create_task(self._asked(now))
         return self._asking
 
     async def _asked(self, now: float) -> None:

@@ -364,7 +364,7 @@ class BilledModel:
             charged = False
             raise agents.InternalModelFailed(f"{ask.purpose}_unavailable") from error
         finally:
-            await asyncio.shield(asyncio.ensure_future(self._book(ask, most, body, charged)))
+            await asyncio.shield(asyncio.create_task(self._book(ask, most, body, charged)))
         return agents.InternalAnswer(text_of(body), is_cut(body))
 
     def call(self, purpose: bill.Purpose, usage: dict[str, Any], *, estimated: bool) -> bill.InternalCall:

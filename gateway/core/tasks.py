@@ -1,6 +1,7 @@
 """Tasks that outlive their request, long computations in threads, and the circuit breaker."""
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ class BackgroundTasks:
 
     def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Starts work that continues even if its caller is cancelled. The work handles its own errors."""
-        task = asyncio.ensure_future(work)
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -40,10 +41,12 @@ class BackgroundTasks:
         if self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    async def finish(self) -> None:
-        """Waits until no task is left, including those started meanwhile."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+    async def finish(self, seconds: float | None = None) -> None:
+        """Waits until no task is left, including those started meanwhile, at most `seconds`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
 
 
 async def offload_if(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

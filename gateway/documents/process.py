@@ -180,7 +180,7 @@ class DocumentReader:
         head = orjson.dumps({**order, "seconds": self._seconds, "memory_bytes": self._memory_bytes})
         loop = asyncio.get_running_loop()
         loop.add_reader(told, _hear, told, progress)
-        writing = asyncio.ensure_future(_write(process, head, file.raw))
+        writing = asyncio.create_task(_write(process, head, file.raw))
         try:
             async with asyncio.timeout(seconds):
                 output = await _read(process)

@@ -137,9 +137,7 @@ class OpenCalls:
 
     async def drain(self, seconds: float) -> None:
         """Waits at shutdown for deletions under way."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._tasks.finish()
+        await self._tasks.finish(seconds)
 
 
 def priced_prompt(route: str, tokens: int, prices: dict[str, Decimal]) -> bill.CallCost:

@@ -5,7 +5,6 @@ while a request waits.
 """
 
 import asyncio
-import contextlib
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -139,7 +138,7 @@ class IdempotencyGate:
         least = CLAIM_LIFETIME - timedelta(seconds=HEARTBEAT_SECONDS)
         due = self._alive_until is None or self._alive_until - now < least
         alive_until = now + CLAIM_LIFETIME if due else None
-        task = asyncio.ensure_future(self._claims.take(claim, alive_until=alive_until))
+        task = asyncio.create_task(self._claims.take(claim, alive_until=alive_until))
         try:
             record = await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -208,6 +207,4 @@ class IdempotencyGate:
 
     async def drain(self, seconds: float) -> None:
         """Waits at shutdown for claims that are being released."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._tasks.finish()
+        await self._tasks.finish(seconds)

@@ -123,7 +123,7 @@ class _LateBills:
         if then is not None:
             self._then[commit.ledger.request_id] = then
         if self._retrying is None or self._retrying.done():
-            self._retrying = asyncio.ensure_future(self._retry())
+            self._retrying = asyncio.create_task(self._retry())
 
     async def record(self) -> None:
         """Writes the waiting bills, until the storage fails again."""

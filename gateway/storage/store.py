@@ -190,7 +190,7 @@ class CommitGroup:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((commit, done))
         if self._writer is None:
-            self._writer = asyncio.ensure_future(self._drain())
+            self._writer = asyncio.create_task(self._drain())
         await done
 
     async def _drain(self) -> None:

@@ -60,7 +60,7 @@ class McpServer:
             server, json_response=True, stateless=True, security_settings=rules, max_request_body_size=max_bytes
         )
         self._ready, self._end = asyncio.Event(), asyncio.Event()
-        self._running = asyncio.ensure_future(self._run())
+        self._running = asyncio.create_task(self._run())
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request; `scope[ASKER]` is its caller."""

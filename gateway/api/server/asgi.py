@@ -266,7 +266,7 @@ class _LeaveListener:
             self._listening.cancel()
 
     def _listen(self) -> None:
-        self._listening = asyncio.ensure_future(self._wait())
+        self._listening = asyncio.create_task(self._wait())
 
     async def _wait(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -399,7 +399,7 @@ class KeptAlive:
     def _sign(self, said: bytes) -> None:
         if self._over or self._is_sending or (self._signing is not None and not self._signing.done()):
             return
-        self._signing = asyncio.ensure_future(self._signed(said))
+        self._signing = asyncio.create_task(self._signed(said))
         self._signing.add_done_callback(lambda done: done.cancelled() or done.exception())  # the client has left
 
     async def _signed(self, said: bytes) -> None:

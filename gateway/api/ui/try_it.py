@@ -327,7 +327,7 @@ class TrialRequest:
 
     async def begin(self, body: bytes) -> None:
         """Waits until the answer begins. Raises GatewayError: it does not."""
-        self._running = asyncio.ensure_future(self._pushed(body))
+        self._running = asyncio.create_task(self._pushed(body))
         try:
             if await self._sent.get() is None:
                 await self._running

@@ -198,7 +198,7 @@ class BudgetAccounts:
         the storage cannot be asked, and what is known here is not enough."""
         if self.try_hold(spending, amount):
             return
-        task = asyncio.ensure_future(self._grow(spending, amount))
+        task = asyncio.create_task(self._grow(spending, amount))
         self._growing.add(task)
         task.add_done_callback(self._growing.discard)
         try:

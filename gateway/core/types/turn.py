@@ -53,7 +53,7 @@ class RequestClaim:
 
     async def settle(self, commit: Coroutine[Any, Any, None]) -> None:
         """Runs the commit that settles the claim to its end, even if the caller is cancelled."""
-        task = self.settling = asyncio.ensure_future(commit)
+        task = self.settling = asyncio.create_task(commit)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(task)
 

@@ -126,7 +126,7 @@ class ReadingFiles:
             nonlocal done
             done = max(done, min(fraction, ALMOST))
 
-        work = asyncio.ensure_future(reader.read_and_keep(document, file_id, tenant, progress=tell))
+        work = asyncio.create_task(reader.read_and_keep(document, file_id, tenant, progress=tell))
         try:
             while not (await asyncio.wait({work}, timeout=self._noted_seconds))[0]:
                 if done > noted:

@@ -339,7 +339,7 @@ class BackgroundEmbedding:
         """Queues the work of a request that is stored in that conversation: nothing is stored if it was deleted."""
         self._waiting.append((pending, conversation_id))
         if self._task is None or self._task.done():
-            self._task = asyncio.ensure_future(self._work())
+            self._task = asyncio.create_task(self._work())
 
     async def close(self) -> None:
         """Drops the remaining work."""

@@ -114,7 +114,7 @@ class RedisLink:
         return bool(answer) and asyncio.get_running_loop().time() - began <= self._timeout
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.ensure_future(work)
+        task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task

@@ -100,7 +100,7 @@ class PostgresTransactions:
         return await self._to_its_end(self._tried(work, write=False))
 
     async def _to_its_end(self, transaction: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.ensure_future(transaction)
+        task = asyncio.create_task(transaction)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return await asyncio.shield(task)

@@ -280,7 +280,7 @@ class LitellmLibrary:
         if self._module is not None:
             return self._module
         if self._loading is None or self._loading.done():
-            self._loading = asyncio.ensure_future(asyncio.to_thread(self._load))
+            self._loading = asyncio.create_task(asyncio.to_thread(self._load))
         self._module = await asyncio.shield(self._loading)
         return self._module
 

@@ -137,8 +137,8 @@ async def _uploaded(
     connection: UpstreamConnection, body: AsyncIterable[bytes], deployment: ModelDeployment, *, chunked: bool
 ) -> Sending:
     """Sends a body in pieces, to its end or until upstream answers; returns None, or the task that is still sending."""
-    sending = asyncio.ensure_future(connection.upload(body, chunked=chunked, seconds=deployment.idle_timeout))
-    answering = asyncio.ensure_future(connection.response(None))
+    sending = asyncio.create_task(connection.upload(body, chunked=chunked, seconds=deployment.idle_timeout))
+    answering = asyncio.create_task(connection.response(None))
     try:
         await asyncio.wait({sending, answering}, return_when=asyncio.FIRST_COMPLETED)
         if sending.done():
