@@ -101,8 +101,7 @@ def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json
     for message in messages:
         if plain_blocks.is_signed(message):
             bound = message.get(items.BOUND)
-            here = prefix.digest
-            stays = here == bound if bound is not None else here in as_told
+            stays = prefix.fits(bound) if bound is not None else prefix.digest in as_told
             if not stays:
                 message = plain_blocks.without_thoughts(message)
         if items.BOUND in message:
@@ -156,7 +155,8 @@ def _as_told(prepared: PreparedRequest) -> set[str]:
 
 
 def _prefix(prepared: PreparedRequest) -> plain_blocks.PromptDigest:
-    return plain_blocks.PromptDigest(prepared.wire.deployment.provider_model, _tools(prepared.request))
+    deployment = prepared.wire.deployment
+    return plain_blocks.PromptDigest(deployment.provider_model, _tools(prepared.request), deployment.protocol)
 
 
 def _tools(request: ChatRequest) -> list[Any]:

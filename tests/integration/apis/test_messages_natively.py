@@ -217,3 +217,32 @@ def test_s10_10_an_effort_is_no_thinking_where_the_last_step_has_no_thought(
             found = client.post("/chat/completions", json={**body, "messages": said, "tools": tools})
             assert found.status_code == 200, found.text
             assert ("thinking" in provider.last.body) == thinks
+
+
+@pytest.mark.parametrize("first", ["messages", "chat"])
+def test_s10_10_thoughts_stay_with_the_protocol_that_they_were_made_by(
+    house: GatewayProcess, provider: MockProvider, first: str
+) -> None:
+    """§10.10: litellm translates chats of the same conversation in other words: tools, results with pictures."""
+    told = [wire.text("Keeper 12.")]
+    model = signing(provider, told)
+    schema: Json = {"type": "object"}
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": schema}}]
+    body: Json = {"model": "claude", "max_tokens": 2000, "thinking": ENABLED, "messages": [USER]}
+    with http(house) as client:
+
+        def ask_by(edge: str) -> Json:
+            natively = edge == "messages"
+            tools_of_it = [{"name": "weather", "input_schema": schema}] if natively else tools
+            path = "/messages" if natively else "/chat/completions"
+            found = client.post(path, json={**body, "tools": tools_of_it})
+            assert found.status_code == 200, found.text
+            answer: Json = found.json()
+            return answer
+
+        other = "chat" if first == "messages" else "messages"
+        body["conversation"] = ask_by(first)["conversation"]
+        for edge in (first, other, other, first):
+            ask_by(edge)
+    assert model.refused == []
+    assert model.thoughts == [0, 1, 0, 1, 2]

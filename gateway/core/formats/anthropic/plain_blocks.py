@@ -163,9 +163,11 @@ PLAIN_BLOCK_DIGEST_CHARS = 32
 
 
 class PromptDigest:
-    """The digest of a prompt as it grows, message by message."""
+    """The digest of a prompt as it grows, message by message. The same prompt is sent in other words by another
+    protocol."""
 
-    def __init__(self, model: str, tools: Iterable[Any]) -> None:
+    def __init__(self, model: str, tools: Iterable[Any], protocol: str) -> None:
+        self._protocol = protocol
         self._hash = hashlib.sha256(jsons.canonical([model, *map(_unmarked, tools)]))
 
     def add(self, message: Json) -> None:
@@ -179,7 +181,11 @@ class PromptDigest:
     @property
     def digest(self) -> str:
         """Digest of all that was added so far."""
-        return self._hash.copy().hexdigest()[:PLAIN_BLOCK_DIGEST_CHARS]
+        return f"{self._protocol}:{self._hash.copy().hexdigest()[:PLAIN_BLOCK_DIGEST_CHARS]}"
+
+    def fits(self, bound: Any) -> bool:
+        """Returns whether thoughts that are bound to this digest may stand here. An older version named no protocol."""
+        return bound in (self.digest, self.digest.partition(":")[2])
 
 
 def is_signed(message: Json) -> bool:
