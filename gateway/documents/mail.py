@@ -6,6 +6,7 @@ from email.errors import MessageError
 from email.header import decode_header, make_header
 from email.message import Message
 from email.policy import Compat32
+from typing import Any
 
 from gateway.core.types import places
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
@@ -35,6 +36,17 @@ class _HeaderPolicy(Compat32):
         return name, "".join(lines).rstrip("\r\n")
 
 
+class _MailPart(Message):
+    """A part whose parameters may be given both whole and in pieces, which the library cannot put in order."""
+
+    def get_param(self, param: str, failobj: Any = None, header: str = "content-type", unquote: bool = True) -> Any:
+        """Returns a parameter of a header; `failobj` if it is not there, or the parameters have no order."""
+        try:
+            return super().get_param(param, failobj, header, unquote)
+        except TypeError:
+            return failobj
+
+
 def read(raw: bytes, options: ReadOptions) -> Reading:
     """Reads headers, body and attachments. Raises UnreadableDocument: it is no mail."""
     return reading_of(read_nested, raw, options)
@@ -43,7 +55,7 @@ def read(raw: bytes, options: ReadOptions) -> Reading:
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
     """Reads a mail inside another file, within the bounds that are left. Raises UnreadableDocument: see `read`."""
     try:
-        message = email.message_from_bytes(raw, policy=_HeaderPolicy())
+        message = email.message_from_bytes(raw, _MailPart, policy=_HeaderPolicy())
     except (MessageError, ValueError, RecursionError) as error:
         raise UnreadableDocument("it is no readable mail") from error
     if not any(message.get(name) for name in (*SHOWN, "Received", "MIME-Version", "Content-Type")):

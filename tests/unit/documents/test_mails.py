@@ -98,6 +98,9 @@ def test_hostile_mails_are_read_or_told() -> None:
         b"Subject: =?utf-8?b?%%%?=\nFrom: a\n\nwords",
         b"Subject: x\nContent-Transfer-Encoding: base64\n\n%%%%",
         b"Subject: x\nContent-Disposition: attachment; filename*=utf-8''%FF%00\n\nwords",
+        b"Subject: x\nContent-Disposition: attachment; filename*=utf-8''a; filename*0*=b\n\nwords",
+        b"Subject: x\nContent-Type: text/plain; charset*=utf-8''a; charset*0=b\n\nwords",
+        b"Subject: x\nContent-Type: multipart/mixed; boundary*=a; boundary*0=b\n\nwords",
         deep,
     ):
         try:
