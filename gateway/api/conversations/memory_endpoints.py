@@ -2,6 +2,7 @@
 §11.17); and `/v1/conversations/{id}/attachments…`: the documents of a conversation, listed, read and deleted singly.
 """
 
+from dataclasses import replace
 from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
@@ -73,12 +74,18 @@ class MemoryEndpoints:
         if call.tenant == ANONYMOUS and user is None:  # all callers without a key are one tenant
             raise errors.invalid("user", "is required without an API key")
         place = await self._memory.place_of(call.tenant, user) if user is not None else None
+        own = await self._own_place(call)
         if call.query.get("query") is not None:
-            return await self._found(call, place)
-        page = await self._memory.page(call.tenant, _page_of(call, place))
+            return await self._found(call, place, own)
+        page = await self._memory.page(call.tenant, replace(_page_of(call, place), own=own))
         return listed([as_memory(each) for each in page.found], has_more=page.has_more)
 
-    async def _found(self, call: ApiCall, place: str | None) -> ListObject[MemoryThingObject]:
+    async def _own_place(self, call: ApiCall) -> str | None:
+        """Returns the place of the user that the caller's token names, who sees no other user's; None for a key."""
+        user = call.received.caller.user
+        return await self._memory.place_of(call.tenant, user) if user is not None else None
+
+    async def _found(self, call: ApiCall, place: str | None, own: str | None = None) -> ListObject[MemoryThingObject]:
         """Returns the best matches of a search, which has one page."""
         check_named(call.query, "query")
         query, limit = call.query["query"], limit_of(call.query)
@@ -87,20 +94,21 @@ class MemoryEndpoints:
         for name in ("after", "type"):
             if name in call.query:
                 raise errors.invalid(name, "is for lists; a search has one page, of things of all types")
-        found = await self._memory.search(call.tenant, place, entity_memory.search_of(query), limit)
+        found = await self._memory.search(call.tenant, place, entity_memory.search_of(query), limit, own)
         return listed([as_memory(each) for each in entity_memory.ranked(query, found)], has_more=False)
 
     async def _note(self, call: ApiCall) -> ListObject[MemoryThingObject]:
         place = call.conversation_id
-        notes, user = things_in(await call.body(*THING_FIELDS, "remember", "scope", "user"))
-        made = await self._memory.note(call.tenant, place, notes, _own(call, user), self._days)
+        body = await call.body(*THING_FIELDS, "remember", "scope", "user")
+        notes, user = things_in(body, call.received.caller.user)
+        made = await self._memory.note(call.tenant, place, notes, user, self._days)
         return listed([as_memory(each) for each in made], has_more=False)
 
     async def _find_here(self, call: ApiCall) -> MemoryThingObject:
         return as_memory(await self._memory.one(call.tenant, _name(call), call.conversation_id))
 
     async def _find(self, call: ApiCall) -> MemoryThingObject:
-        return as_memory(await self._memory.one(call.tenant, _name(call)))
+        return as_memory(await self._memory.one(call.tenant, _name(call), own=await self._own_place(call)))
 
     async def _delete_here(self, call: ApiCall) -> Deleted[Literal["memory.thing.deleted"]]:
         return await self._deleted(call, call.conversation_id)
@@ -109,7 +117,8 @@ class MemoryEndpoints:
         return await self._deleted(call, None)
 
     async def _deleted(self, call: ApiCall, place: str | None) -> Deleted[Literal["memory.thing.deleted"]]:
-        await self._memory.delete(call.tenant, _name(call), place, call.actor)
+        own = await self._own_place(call)
+        await self._memory.delete(call.tenant, _name(call), place, call.actor, own)
         return {"id": _name(call), "object": "memory.thing.deleted", "deleted": True}
 
     async def _conversations(self, call: ApiCall) -> ListObject[ThingConversationObject]:

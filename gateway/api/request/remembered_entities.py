@@ -92,14 +92,16 @@ def memory_of(
     return memory.EntityMemoryOptions(notes, scope, days) if is_on else None
 
 
-def things_in(body: dict[str, Any]) -> tuple[tuple[memory.ThingNote, ...], str | None]:
+def things_in(body: dict[str, Any], own: str | None) -> tuple[tuple[memory.ThingNote, ...], str | None]:
     """Parses a body of the memory's API: one or several entities, and the user for whom they are noted, too.
+    `own`: the user that the caller's token names, who counts in place of any other.
     Raises InvalidRequest: a field breaks a rule; `param` names it."""
     if "remember" not in body:
         return (read(THING, body).as_note(),), None
     fields = read(SEVERAL, body)
-    _check_user(fields.scope or "conversation", fields.user, "scope")
-    return tuple(each.as_note() for each in fields.remember), fields.user if fields.scope == "user" else None
+    user = own or fields.user
+    _check_user(fields.scope or "conversation", user, "scope")
+    return tuple(each.as_note() for each in fields.remember), user if fields.scope == "user" else None
 
 
 class MemoryThingObject(TypedDict):

@@ -213,13 +213,15 @@ class NotedThings:
 @record
 class ThingQuery:
     """Selects a page of things in the order of their first notes; `after` is the memory id of the last one seen.
-    `place`: only those of one conversation or user; `type`: only those of that type."""
+    `place`: only those of one conversation or user; `type`: only those of that type; `own`: of users' places only
+    this."""
 
     limit: int = 20
     after: str | None = None
     newest_first: bool = True
     place: str | None = None
     type: str | None = None
+    own: str | None = None
 
 
 @record

@@ -191,7 +191,7 @@ def read_page(
     connection: sa.Connection, tenant: str, query: memory.ThingQuery, now: datetime
 ) -> report_lists.QueryPage[memory.MemoryEntity]:
     """Returns a page of things of a tenant, or of one place. Raises MemoryNotFound: `after` is none of the tenant's."""
-    where = [THINGS.c.tenant == tenant, _valid(now)]
+    where = [THINGS.c.tenant == tenant, _valid(now), *_seen(query.own)]
     if query.place is not None:
         where.append(THINGS.c.place == query.place)
     if query.type is not None:
@@ -202,10 +202,18 @@ def read_page(
 
 
 def read_one(
-    connection: sa.Connection, tenant: str, memory_id: str, now: datetime, place: str | None = None, *, param: str
+    connection: sa.Connection,
+    tenant: str,
+    memory_id: str,
+    now: datetime,
+    place: str | None = None,
+    own: str | None = None,
+    *,
+    param: str,
 ) -> memory.MemoryEntity:
-    """Returns one thing. Raises MemoryNotFound: the tenant, or the place, has no such memory."""
-    where = [THINGS.c.tenant == tenant, THINGS.c.id == memory_id, _valid(now)]
+    """Returns one thing. Raises MemoryNotFound: the tenant, or the place, has no such memory, or it is of a user's
+    place that is not the `own` one."""
+    where = [THINGS.c.tenant == tenant, THINGS.c.id == memory_id, _valid(now), *_seen(own)]
     if place is not None:
         where.append(THINGS.c.place == place)
     row = connection.execute(sa.select(THINGS).where(*where)).first()
@@ -240,12 +248,19 @@ def _page(
     return report_lists.QueryPage.of(map(thing_of, rows), query.limit)
 
 
-def delete_one(connection: sa.Connection, tenant: str, memory_id: str, now: datetime, place: str | None = None) -> None:
+def delete_one(
+    connection: sa.Connection,
+    tenant: str,
+    memory_id: str,
+    now: datetime,
+    place: str | None = None,
+    own: str | None = None,
+) -> None:
     """Deletes a thing and what was forwarded of it beside questions: for a conversation's thing there, for a user's
     thing in each of the tenant's conversations about it. Those conversations stay, but lose all their blocks;
     conversations that were only shown the thing are not about it any more.
-    Raises MemoryNotFound: the tenant, or the place, has no such memory."""
-    thing = read_one(connection, tenant, memory_id, now, place, param="memory_id")
+    Raises MemoryNotFound: as `read_one`."""
+    thing = read_one(connection, tenant, memory_id, now, place, own, param="memory_id")
     connection.execute(THINGS.delete().where(THINGS.c.id == memory_id))  # first: waits for turns that were shown it
     about: list[Any] = [thing.conversation_id]
     if thing.conversation_id is None:
@@ -263,6 +278,11 @@ def expire(connection: sa.Connection, now: datetime, most: int) -> int:
     if ids:
         connection.execute(THINGS.delete().where(THINGS.c.id.in_(ids)))
     return len(ids)
+
+
+def _seen(own: str | None) -> list[Any]:
+    """Selects what is seen by one whose own place is `own`: all conversations' things, of users' only those."""
+    return [] if own is None else [sa.or_(THINGS.c.conversation_id.is_not(None), THINGS.c.place == own)]
 
 
 def _valid(now: datetime) -> Any:

@@ -37,10 +37,11 @@ def find_things(
     now: datetime,
     of_each: int = OF_EACH,
     most: int = MAX_FOUND_ENTITIES,
+    own: str | None = None,
 ) -> tuple[memory.MemoryEntity, ...]:
     """Finds the things that the phrases name: the latest `of_each` for each phrase, `most` in all. Things found by a
     whole alias come first, longer aliases before shorter; then those that the most words name.
-    `places`: where to search; None: in all places of the tenant."""
+    `places`: where to search; None: in all places of the tenant; with `own`, of users' places only in this."""
     owners = (tenant,) if places is None else places
     if not (owners and (phrases.whole or phrases.words)):
         return ()
@@ -50,20 +51,28 @@ def find_things(
         given |= {name: [word for one in each for word in vault.words(one, tenant)] for name, each in sought.items()}
     values = {name: jsons.dumps_text(each) for name, each in given.items()}
     kind, by_words, by_place = connection.dialect.name, bool(phrases.words), places is not None
-    query = lookup_query(kind, of_each, most, words=by_words, by_place=by_place)
-    return tuple(map(thing_of, connection.execute(query, {**values, "now": now})))
+    query = lookup_query(kind, of_each, most, words=by_words, by_place=by_place, by_own=own is not None)
+    given_own = {"own": own} if own is not None else {}
+    return tuple(map(thing_of, connection.execute(query, {**values, **given_own, "now": now})))
 
 
 @cache
-def lookup_query(dialect: str, of_each: int, most: int, *, words: bool, by_place: bool) -> sa.Select[Any]:
+def lookup_query(
+    dialect: str, of_each: int, most: int, *, words: bool, by_place: bool, by_own: bool = False
+) -> sa.Select[Any]:
     """Selects the `most` best of the things that `:phrases` of `:owners` name (JSON lists), the latest `of_each` for
-    each phrase; with `words` also those that `:words` name. Things that have expired at `:now` are left out.
+    each phrase; with `words` also those that `:words` name; `by_own`: of users' places only in `:own`. Things that have
+    expired at `:now` are left out.
 
     The limits are literals: for a parameter PostgreSQL expects a tenth of all rows, and would read whole tables."""
     column = ALIASES.c.place if by_place else ALIASES.c.tenant
-    found: Any = _hits(dialect, column, "phrases", of_each, whole=True)
+    seen: list[Any] = []
+    if by_own:
+        of_users = ALIASES.c.place.startswith(entity_rows.USER_SCOPE_PREFIX, autoescape=True)
+        seen.append(sa.or_(sa.not_(of_users), ALIASES.c.place == sa.bindparam("own", type_=sa.String)))
+    found: Any = _hits(dialect, column, "phrases", of_each, seen, whole=True)
     if words:
-        found = sa.union_all(found, _hits(dialect, column, "words", of_each, whole=False))
+        found = sa.union_all(found, _hits(dialect, column, "words", of_each, seen, whole=False))
     hits = found.subquery("hits")
     worth = (sa.func.max(hits.c.size).desc(), sa.func.sum(hits.c.single).desc(), hits.c.memory_id.desc())
     best = sa.select(hits.c.memory_id).group_by(hits.c.memory_id).order_by(*worth)
@@ -73,12 +82,14 @@ def lookup_query(dialect: str, of_each: int, most: int, *, words: bool, by_place
     return sa.select(THINGS).join(chosen, chosen.c.memory_id == THINGS.c.id).where(valid)
 
 
-def _hits(dialect: str, column: sa.Column[Any], name: str, of_each: int, *, whole: bool) -> sa.Select[Any]:
+def _hits(
+    dialect: str, column: sa.Column[Any], name: str, of_each: int, seen: Sequence[Any], *, whole: bool
+) -> sa.Select[Any]:
     """Selects the ids that each phrase names; how many words it has, or that it is a single word."""
     owner, phrase = _members(dialect, "owners"), _members(dialect, name)
     latest = (
         sa.select(ALIASES.c.memory_id)
-        .where(column == owner.c.value, ALIASES.c.whole.is_(whole), ALIASES.c.alias == phrase.c.value)
+        .where(column == owner.c.value, ALIASES.c.whole.is_(whole), ALIASES.c.alias == phrase.c.value, *seen)
         .order_by(ALIASES.c.mentioned_at.desc(), ALIASES.c.memory_id.desc())
         .limit(sa.literal_column(str(of_each)))
         .correlate(owner, phrase)
@@ -143,12 +154,12 @@ class EntityStore:
         return await self._transactions.run(lambda connection: find_things(connection, tenant, places, phrases, now))
 
     async def search(
-        self, tenant: str, place: str | None, phrases: memory.SearchPhrases, most: int
+        self, tenant: str, place: str | None, phrases: memory.SearchPhrases, most: int, own: str | None = None
     ) -> tuple[memory.MemoryEntity, ...]:
-        """Finds `most` things by phrases, in one place or in all of a tenant's."""
+        """Finds `most` things by phrases, in one place or in all of a tenant's; with `own`, of users' only in this."""
         now, places = self._clock.now(), None if place is None else [place]
         return await self._transactions.run(
-            lambda connection: find_things(connection, tenant, places, phrases, now, most, most)
+            lambda connection: find_things(connection, tenant, places, phrases, now, most, most, own)
         )
 
     async def require(self, tenant: str, conversation_id: str) -> None:
@@ -168,14 +179,16 @@ class EntityStore:
 
         return await self._transactions.run(work)
 
-    async def one(self, tenant: str, memory_id: str, conversation_id: str | None = None) -> memory.MemoryEntity:
-        """Returns one memory, of a conversation or of any place of the tenant's."""
+    async def one(
+        self, tenant: str, memory_id: str, conversation_id: str | None = None, own: str | None = None
+    ) -> memory.MemoryEntity:
+        """Returns one memory, of a conversation or of any place of the tenant's; with `own`, of users' only of this."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> memory.MemoryEntity:
             if conversation_id is not None:
                 require_conversation(connection, tenant, conversation_id)
-            return entity_rows.read_one(connection, tenant, memory_id, now, conversation_id, param="memory_id")
+            return entity_rows.read_one(connection, tenant, memory_id, now, conversation_id, own, param="memory_id")
 
         return await self._transactions.run(work)
 
@@ -210,16 +223,21 @@ class EntityStore:
         return await self._transactions.run(work, write=True)
 
     async def delete(
-        self, tenant: str, memory_id: str, conversation_id: str | None = None, by: audit_log.AuditActor | None = None
+        self,
+        tenant: str,
+        memory_id: str,
+        conversation_id: str | None = None,
+        by: audit_log.AuditActor | None = None,
+        own: str | None = None,
     ) -> None:
         """Deletes a memory for good, with what was forwarded of it beside questions. `by`: the actor in the audit
-        trail."""
+        trail; `own`: as with `one`."""
         now = self._clock.now()
 
         def work(connection: sa.Connection) -> None:
             if conversation_id is not None:
                 require_conversation(connection, tenant, conversation_id)
-            entity_rows.delete_one(connection, tenant, memory_id, now, conversation_id)
+            entity_rows.delete_one(connection, tenant, memory_id, now, conversation_id, own)
             audit_events.recorded(
                 connection, by, now, "memory.deleted", memory_id, tenant, conversation=conversation_id
             )

@@ -133,6 +133,30 @@ def test_s12_17_a_tokens_user_notes_and_reads_of_nobody_else(gated: GatewayProce
         assert client.get("/memory", params={"user": "bob@acme.example", "query": "Basel"}).json()["data"] == []
 
 
+def test_s12_17_a_tokens_user_sees_and_deletes_no_other_users_memory(
+    gated: GatewayProcess, provider: OidcProvider
+) -> None:
+    """Nor where a request names none; what conversations of the tenant are about is there as for a key."""
+    conversation = ask(gated, provider.token(**STAFF)).json()["conversation"]["id"]
+    bob = provider.token(**{**STAFF, "email": "bob@acme.example", "sub": "bob"})
+    noted = {"remember": [{"type": "fact", "id": "ulm", "name": "Ulm"}], "scope": "user"}
+    with http(gated, bob) as client:
+        assert client.post(f"/conversations/{conversation}/memory", json=noted).status_code == 200
+        both = client.get("/memory", params={"type": "fact"}).json()["data"]
+        assert {each["scope"] for each in both} >= {"user", "conversation"}
+        (of_bob,) = (each["id"] for each in both if each["scope"] == "user" and each["thing_id"] == "ulm")
+        assert of_bob in {each["id"] for each in client.get("/memory", params={"query": "Ulm"}).json()["data"]}
+        assert client.get(f"/memory/{of_bob}").status_code == 200
+    with http(gated, provider.token(**STAFF)) as client:
+        for query in ({}, {"query": "Ulm"}, {"query": "fact"}):
+            found = client.get("/memory", params=query).json()["data"]
+            assert [each["scope"] for each in found if each["thing_id"] == "ulm"] == ["conversation"]
+        assert refused(client.get(f"/memory/{of_bob}"), 404)["code"] == "memory_not_found"
+        assert refused(client.delete(f"/memory/{of_bob}"), 404)["code"] == "memory_not_found"
+    with http(gated, bob) as client:
+        assert client.delete(f"/memory/{of_bob}").status_code == 200
+
+
 def test_s12_17_relayed_calls_have_the_operators_key_and_the_tokens_user(
     gated: GatewayProcess, provider: OidcProvider, upstream: MockUpstream
 ) -> None:
