@@ -186,7 +186,7 @@ class McpTools:
             raise errors.Unauthorized("An API key is required to search: send 'Authorization: Bearer KEY'.")
         if not given.query.strip():
             raise errors.invalid("query", "must have a word")
-        found = await self._past.search(asker.tenant, given.query, given.limit)
+        found = await self._past.search(asker.tenant, given.query, given.limit, asker.user)
         return McpResult(found_as_text(found), found_as_object(found))
 
     async def _read(self, asker: McpCaller, given: ReadArguments) -> McpResult:

@@ -151,6 +151,11 @@ def test_s12_17_a_tokens_user_sees_and_deletes_no_other_users_memory(
         for query in ({}, {"query": "Ulm"}, {"query": "fact"}):
             found = client.get("/memory", params=query).json()["data"]
             assert [each["scope"] for each in found if each["thing_id"] == "ulm"] == ["conversation"]
+        searching = {"name": "search_conversations", "arguments": {"query": "Ulm"}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": searching}
+        accepts = {"accept": "application/json, text/event-stream"}
+        searched = client.post(f"{gated.url}/mcp", json=message, headers=accepts).json()["result"]["structuredContent"]
+        assert [each["scope"] for each in searched["things"] if each["thing_id"] == "ulm"] == ["conversation"]
         assert refused(client.get(f"/memory/{of_bob}"), 404)["code"] == "memory_not_found"
         assert refused(client.delete(f"/memory/{of_bob}"), 404)["code"] == "memory_not_found"
     with http(gated, bob) as client:

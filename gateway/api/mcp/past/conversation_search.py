@@ -269,12 +269,15 @@ class PastSearch:
         self._min_chars = min_chars
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
-    async def search(self, tenant: str, query: str, limit: int) -> FoundPast:
+    async def search(self, tenant: str, query: str, limit: int, user: str | None = None) -> FoundPast:
         """Finds conversations and entities that match a query. Reads the conversations whose first question has it,
-        those about an entity that it names, and the latest, up to `SEARCHED_BYTES`."""
+        those about an entity that it names, and the latest, up to `SEARCHED_BYTES`.
+        `user`: whose token asks, to whom no other user's entities are shown."""
         async with self._at_once:
             phrases = entity_memory.search_of(query)
-            things = entity_memory.ranked(query, await self._things.search(tenant, None, phrases, 2 * MAX_NAMED))
+            place = await self._things.place_of(tenant, user) if user is not None else None
+            noted = await self._things.search(tenant, None, phrases, 2 * MAX_NAMED, place)
+            things = entity_memory.ranked(query, noted)
             lines, more = await self._lines(tenant, query, things)
             read: list[tuple[report_lists.ConversationLine, past_turns.ConversationTexts]] = []
             room, complete = SEARCHED_BYTES, not more
