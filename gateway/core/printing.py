@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
-FORMULA = re.compile(
-    r'\A(?=[\t\r\n])|(?:\A|[;\t\r\n])(?:[^\S\t\r\n]|["\u200b\ufeff])*+(?=[=+\-@\uff1d\uff0b\uff0d\uff20])'
-)
+FORMULA = re.compile(r'\A(?=[\t\r\n])|(?:\A|[;\t\r\n])(?:[^\S\t\r\n]|")*+(?=[=+\-@\uff1d\uff0b\uff0d\uff20])')
 """Position before what a spreadsheet may take for a formula, also behind blanks, if it separates cells by semicolons,
 or at our line breaks."""
+CONTROL_BLANKS = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
+"""Those that a terminal obeys, other than tabs and line breaks."""
 
 
 def printable(text: str) -> str:
@@ -46,7 +46,7 @@ def aligned(lines: Sequence[Sequence[str]]) -> Iterable[str]:
 
 
 def csv_line(values: Iterable[Any]) -> str:
-    """Formats a line of CSV in which no spreadsheet takes a cell for a formula."""
+    """Formats a line of CSV in which no spreadsheet takes a cell for a formula, and that no terminal obeys."""
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerow([_cell(value) for value in values])
     return buffer.getvalue()
@@ -61,5 +61,7 @@ def _cell(value: Any) -> str:
         return usd_text(value)
     if isinstance(value, int):
         return str(value)
-    text = str(value).replace("\x00", "\ufffd")
+    text = str(value)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() or (c.isspace() and c not in CONTROL_BLANKS) else "\ufffd" for c in text)
     return FORMULA.sub(r"\g<0>'", text)

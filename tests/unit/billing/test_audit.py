@@ -318,12 +318,18 @@ def test_no_cell_is_a_formula(start: str) -> None:
         (" =1+1", " '=1+1"),
         ("\u00a0@x", "\u00a0'@x"),
         ("a; \u3000+1", "a; \u3000'+1"),
-        ("\ufeff\u200b-1", "\ufeff\u200b'-1"),
+        ("\ufeff\u200b-1", "\ufffd\ufffd-1"),
     ],
 )
 def test_no_cell_is_a_formula_where_other_signs_part_cells(evil: str, cell: str) -> None:
     """Spreadsheets of many countries part cells by semicolons, and then know none of our quotes."""
     assert next(csv.reader(io.StringIO(csv_line([evil]), newline=""))) == [cell]
+
+
+def test_s13_9_no_cell_controls_a_terminal() -> None:
+    """Nor the direction of writing; blanks of all kinds and line breaks stay."""
+    assert csv_line(["\x1b[2J\x00\x9b\x0b\u202eevil\ud800"]) == "\ufffd[2J\ufffd\ufffd\ufffd\ufffdevil\ufffd\n"
+    assert csv_line(["a\u00a0b\u3000c\td"]) == "a\u00a0b\u3000c\td\n"
 
 
 def test_a_csv_row() -> None:
