@@ -161,13 +161,6 @@ def renamed(error: errors.GatewayError, own_name: Naming) -> None:
     error.args = (error.message,)
 
 
-def a_pin(value: Any, where: str) -> bool:
-    """Returns whether to pin a message (guarantee §11.12). Raises InvalidRequest: it is neither true nor false."""
-    if not isinstance(value, bool):
-        raise errors.invalid(where, "must be true or false")
-    return value
-
-
 def is_session_name(value: Any) -> bool:
     """Returns whether a session can have that name."""
     return isinstance(value, str) and 0 < len(value) <= MAX_SESSION_CHARS and value.isprintable()

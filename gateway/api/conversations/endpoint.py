@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
-from gateway.api.fields import Metadata, a_pin, is_session_name
+from gateway.api.fields import Metadata, is_session_name
 from gateway.api.pagination import (
     check_named,
     given_metadata,
@@ -27,6 +27,7 @@ from gateway.core import errors, ids
 from gateway.core.formats.responses.item_reader import ItemReader, ReadMessage
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types import agents, bill, chain, items, past_turns, records, report_lists, turn
+from gateway.core.types.chat import a_pin
 from gateway.core.types.conversation import ConversationMessage, parts_of
 from gateway.documents.files import FilesHere
 from gateway.storage import ConversationStore

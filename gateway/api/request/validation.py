@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, TypeAdapter
 
-from gateway.api.fields import RequestFields, SessionName, a_pin, keeps_metadata_rules, read
+from gateway.api.fields import RequestFields, SessionName, keeps_metadata_rules, read
 from gateway.api.request.gateway_fields import ContextField, Mode, Planning, Tokens, agent_of
 from gateway.api.request.remembered_entities import memory_of
 from gateway.api.server.asgi import an_object, json_body
@@ -77,7 +77,7 @@ def without_pins(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], 
     named = [index for index, message in enumerate(messages) if PINNED in message]
     if not named:
         return messages, NO_PINS
-    pinned = frozenset(i for i in named if a_pin(messages[i][PINNED], f"messages[{i}].{PINNED}"))
+    pinned = frozenset(i for i in named if chat.a_pin(messages[i][PINNED], f"messages[{i}].{PINNED}"))
     found = list(messages)
     for index in named:
         found[index] = {name: value for name, value in messages[index].items() if name != PINNED}

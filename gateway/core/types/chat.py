@@ -100,6 +100,13 @@ class WhatIf:
     plan: ArtifactPlan | None = None
 
 
+def a_pin(value: Any, where: str) -> bool:
+    """Returns whether to pin a message (guarantee §11.12). Raises InvalidRequest: it is neither true nor false."""
+    if not isinstance(value, bool):
+        raise errors.invalid(where, "must be true or false")
+    return value
+
+
 @record
 class ContextOptions:
     """A request's options for its context (guarantee §2), defaults applied."""

@@ -408,3 +408,34 @@ def test_s11_12_a_short_chat_is_pinned_later_without_an_id(chat: Chat) -> None:
     chat.fields.pop("conversation")
     chat.say({**user(FACT), "pinned": True}, reply("I see."), user("And?"))
     assert [(item.model_extra or {}).get("pinned") for item in chat.items().data] == [True, None, None, None]
+
+
+def test_s11_12_messages_are_pinned_by_each_api(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§10, §11.12: with its tool results; the field goes up to nobody, and a value that is no pin is named."""
+    upstream.handler = lambda _: Reply(text="I see.")
+    said = {"role": "user", "content": FACT, "pinned": True}
+    call = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "At six."}
+    asked = [
+        user("When?"),
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result], "pinned": True},
+    ]
+    with http(gateway, "sk-pins-by-apis") as client:
+        for path, body, pins in (
+            ("/chat/completions", {"messages": [said]}, 1),
+            ("/responses", {"input": [said]}, 1),
+            ("/messages", {"messages": [said], "max_tokens": 9}, 1),
+            ("/messages", {"messages": asked, "max_tokens": 9}, 1),
+        ):
+            answer = client.post(path, json={"model": "gpt-4o", **body})
+            assert answer.status_code == 200, answer.text
+            assert "pinned" not in str(upstream.last.body)
+            items = client.get(f"/conversations/{answer.headers['x-conversation-id']}/items").json()["data"]
+            assert [each.get("pinned") for each in items].count(True) == pins, path
+        values: list[Any] = ["yes", 1, None, []]
+        for value in values:
+            wrong = {"model": "gpt-4o", "max_tokens": 9, "messages": [user("Hi."), {**said, "pinned": value}]}
+            refused = client.post("/messages", json=wrong)
+            assert refused.status_code == 400, refused.text
+            assert "messages[1].pinned must be true or false" in refused.text

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import COVERED, CompactedMessages, edits_of
 from gateway.core.ids import FILE
-from gateway.core.types.chat import CacheMark, NativeRequest
+from gateway.core.types.chat import CacheMark, NativeRequest, a_pin
 from gateway.core.types.conversation import dicts_of
 from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOINT, named_file, named_picture, part_at
 
@@ -60,6 +60,12 @@ class MessageReader:
             raise errors.invalid(f"{where}.role", f"must be one of {', '.join(ANTHROPIC_ROLES)}")
         if content is None:
             raise errors.missing(f"{where}.content")
+        first = len(self.messages)
+        self._read(role, content, where)
+        if "pinned" in message and a_pin(message["pinned"], f"{where}.pinned"):
+            self.messages[first:] = [{**each, "pinned": True} for each in self.messages[first:]]
+
+    def _read(self, role: str, content: Any, where: str) -> None:
         if isinstance(content, str):
             self.add({"role": role, "content": content}, where)
             return

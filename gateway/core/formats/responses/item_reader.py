@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from gateway.core import errors
+from gateway.core.types.chat import a_pin
 from gateway.core.types.items import (
     LOCAL_SHELL,
     OUTPUT,
@@ -247,9 +248,7 @@ class ItemReader:
         statuses = PATCHED if kind == PATCH + OUTPUT else ITEM_STATUSES
         if item.get("status") is not None and item["status"] not in statuses:
             raise errors.invalid(f"{where}.status", f"must be one of {', '.join(statuses)}")
-        pinned = item.get("pinned", False)
-        if not isinstance(pinned, bool):
-            raise errors.invalid(f"{where}.pinned", "must be true or false")
+        pinned = a_pin(item.get("pinned", False), f"{where}.pinned")
         if pinned and kind == "reasoning":
             raise errors.invalid(f"{where}.pinned", "is for messages, tool calls and their outputs")
         self._kinds[kind](item, where)
