@@ -416,6 +416,16 @@ async def test_s10_9_an_effort_of_a_model_that_thinks_as_it_likes_has_no_budget(
     assert sent(provider)["thinking"]["type"] == "adaptive"
 
 
+async def test_s1_legacy_calls_and_their_results_stay_pairs(provider: respx.Route) -> None:
+    """§1, §4 I3: in order, where a function is called again."""
+    call = {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}}
+    said = [ASK, call, {"role": "function", "name": "look", "content": "a boat"}]
+    await ask(provider, wire.message(wire.text("Rain.")), False, *said, *said)
+    _, *turns = sent(provider)["messages"]
+    named = [turn["content"][0].get("id") or turn["content"][0]["tool_use_id"] for turn in turns]
+    assert named == ["look", "look", "look_2", "look_2"]
+
+
 @pytest.mark.parametrize("options", ["near", [1], 0])
 async def test_s7_a_field_that_litellm_cannot_read_is_a_400(provider: respx.Route, options: Any) -> None:
     with pytest.raises(InvalidRequest):

@@ -17,6 +17,7 @@ from gateway.core.formats.tool_calls import is_silent
 from gateway.core.types import tool_steps, upstreams
 from gateway.core.types.chat import JsonAnswer, ModelDeployment
 from gateway.core.types.conversation import dicts_of, parts_of
+from gateway.core.types.items import named_calls
 from gateway.upstream.http_client import TOO_LONG, ConnectionOrigin, origin_of, translation
 from gateway.upstream.litellm.wire import NO_FETCH, GatewayTransport, LitellmLibrary, deadline, provider_of
 from gateway.upstream.openai.mending import (
@@ -541,10 +542,13 @@ ANY_ID = re.compile("(?!)")
 
 def sound_chat(messages: Iterable[dict[str, Any]], *, is_claude: bool) -> list[dict[str, Any]]:
     """Returns the messages with a distinct id for each call, refusals as text, and without blank texts beside others.
+    For Claude legacy calls become calls with ids: litellm makes up an id for each, and another one for its result.
     Raises InvalidRequest: no model of Anthropic's takes a part."""
     ids = CallPairs() if is_claude else CallPairs(ANY_ID)
     found: list[dict[str, Any]] = []
     for message in messages:
+        if is_claude:
+            message = _with_id(message)
         if message.get("role") == "assistant":
             message = _answer(message, ids)
             if is_silent(message):
@@ -557,6 +561,17 @@ def sound_chat(messages: Iterable[dict[str, Any]], *, is_claude: bool) -> list[d
             message = {**message, "content": _parts(parts) or parts}
         found.append(message)
     return found
+
+
+def _with_id(message: dict[str, Any]) -> dict[str, Any]:
+    """Returns a legacy call, or its result, as one that has the function's name as id; any other message unchanged."""
+    if message.get("role") == "function":
+        rest = {name: value for name, value in message.items() if name != "name"}
+        return {**rest, "role": "tool", "tool_call_id": str(message.get("name"))}
+    if not isinstance(message.get("function_call"), dict):
+        return message
+    calls = [{"type": "function", **call} for call in named_calls(message)]
+    return {**{name: value for name, value in message.items() if name != "function_call"}, "tool_calls": calls}
 
 
 def _answer(message: dict[str, Any], ids: CallPairs) -> dict[str, Any]:
