@@ -293,7 +293,7 @@ def _without_items(message: Json) -> Json:
 
 def has_blocks(messages: list[Json], fields: Set[str]) -> bool:
     """Returns whether a message holds what not every upstream takes as it is. `fields` are those of all messages."""
-    if not fields.isdisjoint((items.ANTHROPIC_BLOCKS, *plain_blocks.UNSAID)):
+    if not fields.isdisjoint((items.ANTHROPIC_BLOCKS, *plain_blocks.UNTHOUGHT)):
         return True
     contents = (message.get("content") for message in messages)
     parts = (part for content in contents if type(content) is list for part in content)
@@ -458,9 +458,11 @@ def as_upstream_takes(
     fields = dict(native.fields) if native is not None and speaks else None
     if native is None or request.api != "messages":
         if not protocol.takes_blocks:
-            plain = ((plain_blocks.without_blocks(message), message) for message in messages)
-            messages = [each for each, message in plain if each is message or not tool_calls.is_silent(each)]
-            messages = plain_blocks.without_unsaid(messages, request.messages)
+            plain = plain_blocks.without_unsaid(
+                map(plain_blocks.without_blocks, messages), request.messages, thoughts=takes_breakpoints(deployment)
+            )
+            pairs = zip(plain, messages, strict=True)
+            messages = [each for each, message in pairs if each is message or not tool_calls.is_silent(each)]
         if request.api == "responses" and not protocol.takes_items:
             messages = [message for message in messages if not tool_calls.is_silent(message)]
         if protocol.text_results:

@@ -179,3 +179,23 @@ def test_s10_what_only_anthropics_blocks_have_stays_here(
     assert all("citations" not in part and "context" not in part for each in sent for part in parts_of(each["content"]))
     assert "It rains." in str(sent[1])
     assert "Rain in Bern." in str(sent[0])
+
+
+def test_s10_sealed_thoughts_that_a_client_of_messages_brought_stay_here(
+    one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """§1, §10: they are Anthropic's, and no field of a chat's message; an answer of them alone is none."""
+    sealed: Json = {"type": "redacted_thinking", "data": "c2VhbGVk"}
+    said = [
+        SAID,
+        {"role": "assistant", "content": [sealed, {"type": "text", "text": "It rains."}]},
+        SAID,
+        {"role": "assistant", "content": [sealed]},
+        SAID,
+    ]
+    began = post(one_gateway, "messages", messages=said, max_tokens=9).json()
+    found = post(one_gateway, "chat/completions", conversation=began["conversation"], messages=[SAID])
+    assert found.status_code == 200, found.text
+    sent = upstream.last.body["messages"]
+    assert sent[1] == {"role": "assistant", "content": "It rains."}
+    assert [each["role"] for each in sent] == ["user", "assistant", "user", "user", "assistant", "user"]

@@ -49,30 +49,28 @@ def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Messa
     return found
 
 
-def has_unsaid(message: Message) -> bool:
-    """Returns whether a stored message has what a chat has no field for: a mark of a failed result, citations."""
-    fields = set(message).union(*dicts_of(message.get("content")))
-    return not fields.isdisjoint((*UNSAID, *UNSAID_PARTS))
-
-
-def without_unsaid(messages: Iterable[Message], sent: Sequence[Message]) -> list[Message]:
-    """Returns the messages, in which stored ones lack what a chat has no field for. What the client `sent` stays as it
-    is."""
-    own = results_of(sent)
-    return [_without_unsaid(each, sent, own) if has_unsaid(each) else each for each in messages]
+def without_unsaid(messages: Iterable[Message], sent: Sequence[Message], *, thoughts: bool) -> list[Message]:
+    """Returns the messages, in which stored ones lack what a chat has no field for: marks of failed results, citations.
+    What the client `sent` stays as it is. `thoughts`: as for `plain_messages`."""
+    own, unsaid = results_of(sent), UNSAID if thoughts else UNTHOUGHT
+    found = []
+    for message in messages:
+        fields = set(message).union(*dicts_of(message.get("content")))
+        has_unsaid = not fields.isdisjoint((*unsaid, *UNSAID_PARTS))
+        if has_unsaid and not (message.get("tool_call_id") in own if _is_result(message) else message in sent):
+            message = {name: value for name, value in message.items() if name not in unsaid}
+            message = map_parts(message, lambda part: {k: v for k, v in part.items() if k not in UNSAID_PARTS})
+        found.append(message)
+    return found
 
 
 def results_of(sent: Iterable[Message]) -> set[Any]:
     """Returns the ids of the calls whose results are among these messages."""
-    return {message.get("tool_call_id") for message in sent if message.get("role") == "tool"}
+    return {message.get("tool_call_id") for message in sent if _is_result(message)}
 
 
-def _without_unsaid(message: Message, sent: Sequence[Message], own: Container[Any]) -> Message:
-    is_own = message.get("tool_call_id") in own if message.get("role") == "tool" else message in sent
-    if is_own:
-        return message
-    bare = {name: value for name, value in message.items() if name not in UNSAID}
-    return map_parts(bare, lambda part: {k: v for k, v in part.items() if k not in UNSAID_PARTS})
+def _is_result(message: Message) -> bool:
+    return message.get("role") == "tool"
 
 
 def with_shown_apart(messages: Iterable[Message], own: Container[Any] = ()) -> Iterator[Message]:
@@ -99,9 +97,7 @@ def with_shown_apart(messages: Iterable[Message], own: Container[Any] = ()) -> I
 
 def is_shown(message: Message) -> bool:
     """Returns whether a message is a tool's result with other parts than text."""
-    return message.get("role") == "tool" and any(
-        part.get("type") != "text" for part in dicts_of(message.get("content"))
-    )
+    return _is_result(message) and any(part.get("type") != "text" for part in dicts_of(message.get("content")))
 
 
 def _told_of(part: dict[str, Any]) -> dict[str, Any]:
