@@ -2,6 +2,7 @@
 docstring says when it is raised, and `advice` what to do."""
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -481,6 +482,11 @@ class MethodNotAllowed(InvalidRequest):
     status = 405
     code = "method_not_allowed"
     advice = "Check method and path."
+
+    def __init__(self, allowed: Iterable[str]) -> None:
+        """`allowed`: the methods that the path has."""
+        super().__init__("This method is not allowed here.")
+        self.headers = {"allow": ", ".join(sorted(allowed))}
 
 
 class UpstreamError(GatewayError):

@@ -41,6 +41,7 @@ from gateway.api.server.middleware import note_caller, note_fault, nothing_at
 from gateway.billing import AdmittedRequest, relayed_usage
 from gateway.core import errors
 from gateway.core.config.settings import Settings
+from gateway.core.instrumentation.metrics import COUNTED_METHODS
 from gateway.core.tasks import offload_if
 from gateway.core.types import upstreams
 from gateway.core.types.chat import Headers, ModelDeployment, RequestCaller
@@ -584,7 +585,7 @@ def _target(scope: Scope, path: str) -> str:
     request asks for a WebSocket."""
     query = query_up(scope["query_string"].decode("latin-1"))
     if scope["method"] in ("CONNECT", "TRACE"):
-        raise errors.MethodNotAllowed("This method is not allowed here.")
+        raise errors.MethodNotAllowed(COUNTED_METHODS)
     if (header(scope, b"upgrade") or "").lower() == "websocket":
         raise errors.NotRelayed("WebSocket connections are not relayed.")
     if not is_plain_path(path) or not QUERY.fullmatch(query):

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import BaseRoute, Match
+from starlette.routing import Match, Route
 
 from gateway.api.server.asgi import (
     App,
@@ -92,7 +92,7 @@ class FastRouter:
     points.
     """
 
-    def __init__(self, posted: Mapping[str, App], others: App, routes: Sequence[BaseRoute] = ()) -> None:
+    def __init__(self, posted: Mapping[str, App], others: App, routes: Sequence[Route] = ()) -> None:
         """`posted`: the endpoints by their paths; `routes`: every path of the gateway."""
         self._posted = posted
         self._others = others
@@ -106,7 +106,13 @@ class FastRouter:
             if scope["method"] == "POST" and (found := self._posted.get(scope["path"])) is not None:
                 scope["path_params"] = {}  # as the router sets it for whole paths
                 endpoint = found
-        await endpoint(scope, receive, send)
+        try:
+            await endpoint(scope, receive, send)
+        except HTTPException as error:
+            if error.status_code != 405:
+                raise
+            found_at = (route for route in self._routes if route.matches(scope)[0] is not Match.NONE)
+            raise errors.MethodNotAllowed({each for route in found_at for each in route.methods or ()}) from None
 
     def _without_slash(self, scope: Scope) -> None:
         bare = {**scope, "path": scope["path"].rstrip("/")}
@@ -225,8 +231,6 @@ def as_gateway_error(error: Exception, request_id: str, path: str = "") -> error
     if isinstance(error, errors.GatewayError):
         return error
     if isinstance(error, HTTPException):
-        if error.status_code == 405:
-            return errors.MethodNotAllowed("This method is not allowed here.")
         return nothing_at(path)
     log.fault("request_failed", error, request_id=request_id)
     return errors.InternalError("The gateway failed to answer this request.")

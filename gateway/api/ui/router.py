@@ -323,7 +323,8 @@ class UiRouter:
             if route.method == method:
                 return route, params
         if found:
-            raise errors.MethodNotAllowed("This method is not allowed here.")
+            methods = {route.method for route, _ in found}
+            raise errors.MethodNotAllowed(methods | {"HEAD"} if "GET" in methods else methods)
         raise errors.NotFound("There is nothing at this path.")
 
 

@@ -187,6 +187,26 @@ def test_s7_unknown_paths_and_ids(one_gateway: GatewayProcess, method: str, path
     assert answer.headers["x-request-id"].startswith("req_")
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/v1/models", "GET, HEAD"),
+        ("PUT", "/v1/conversations/conv_1/items", "DELETE, GET, HEAD, POST"),
+        ("TRACE", "/v1/organization/costs", "GET, HEAD"),
+        ("TRACE", "/v1/nothing", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"),
+        ("PUT", "/ui/conversations", "GET, HEAD"),
+        ("GET", "/ui/logout", "POST"),
+    ],
+)
+def test_s7_a_refused_method_is_told_the_others(
+    one_gateway: GatewayProcess, method: str, path: str, allowed: str
+) -> None:
+    """RFC 9110, 15.5.6: `Allow` lists them."""
+    with http(one_gateway) as client:
+        answer = client.request(method, one_gateway.url + path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
 @pytest.fixture(scope="module")
 def module_narrow(module_start_gateway: GatewayFactory) -> GatewayProcess:
     return module_start_gateway({"server": {"max_body_bytes": 2000}})
