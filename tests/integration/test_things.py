@@ -1,6 +1,7 @@
 """The store of things on both databases: notes, look-ups by indexes, deletions, expiry (guarantee §11, ADR 24)."""
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -152,6 +153,32 @@ async def test_what_has_expired_is_gone_at_once_and_swept_later(
     await Retention(transactions, SystemClock(), Keeping()).expire_things()
     query = sa.select(schema.things.c.thing_id).where(schema.things.c.tenant == tenant)
     assert await transactions.run(lambda c: list(c.execute(query).scalars())) == ["wf_12"]
+
+
+async def test_a_deletion_finds_blocks_of_a_users_thing_where_it_was_shown_long_ago(
+    memory: EntityStore, store: ConversationStore, tenant: str, transactions: DatabaseTransactions
+) -> None:
+    """A conversation's own row of it has expired meanwhile, and the user's was mentioned again."""
+    (of_ann,) = await memory.note(tenant, None, (TASKS,), "ann", 1.0)
+    place = f"conv_{tenant}_shown"
+    things = NotedThings((), (place,), 1e-9, (of_ann,))
+    await store.commit(turn(tenant, place, created=True, things=things))
+    retention = Retention(transactions, SystemClock(), Keeping())
+    await asyncio.sleep(0.01)
+    await retention.expire_things()
+    assert (await memory.page(tenant, ThingQuery(place=place))).found == ()
+    await store.commit(turn(tenant, place, things=replace(things, days=1.0)))
+    assert [each.times for each in (await memory.page(tenant, ThingQuery(place=place))).found] == [0]
+    await store.commit(turn(tenant, f"{place}_2", created=True, things=replace(things, places=(f"{place}_2",))))
+    await asyncio.sleep(0.01)
+    await retention.expire_things()
+    place = f"{place}_2"
+    await memory.delete(tenant, of_ann.memory_id)
+    table = schema.conversations
+    query = sa.select(table.c.forgotten_at).where(table.c.id == place)
+    assert await transactions.run(lambda c: c.execute(query).scalar()) is not None
+    rest = sa.select(sa.func.count()).select_from(schema.things).where(schema.things.c.tenant == tenant)
+    assert await transactions.run(lambda c: c.execute(rest).scalar()) == 0
 
 
 def many(tenant: str, place: str, count: int) -> list[dict[str, object]]:

@@ -15,9 +15,10 @@ from gateway.core.types import memory, report_lists
 from gateway.storage.conversations.delete import forget_blocks
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import KeyVault, RowInsert, for_row, vault_of
-from gateway.storage.rows import alike
+from gateway.storage.rows import alike, utc
 
 THINGS = schema.things
+USERS = THINGS.alias("of_users")
 ALIASES = schema.thing_aliases
 USER_SCOPE_PREFIX = "user_"
 """The prefix of users' places; all others are conversations."""
@@ -60,6 +61,8 @@ def write_things(connection: sa.Connection, tenant: str, noted: memory.NotedThin
             _write_aliases(connection, fresh[key])
         elif not wanted[key].only_new:
             _note_again(connection, row, wanted[key], now, expires)
+        elif not row.times and row.expires_at is not None and utc(row.expires_at) <= now:  # shown again
+            connection.execute(THINGS.update().where(THINGS.c.id == row.id).values(expires_at=expires))
     return [stored[key].id for key in wanted if key in stored]
 
 
@@ -272,8 +275,13 @@ def delete_one(
 
 
 def expire(connection: sa.Connection, now: datetime, most: int) -> int:
-    """Deletes expired things, `most` at once. Returns how many were deleted."""
-    expired = sa.select(THINGS.c.id).where(THINGS.c.expires_at <= now).order_by(THINGS.c.expires_at).limit(most)
+    """Deletes expired things, `most` at once. Returns how many were deleted. Where a conversation was only shown a
+    thing that a user still has, its row stays: by that the thing's deletion finds the block there."""
+    same = (USERS.c.tenant == THINGS.c.tenant, USERS.c.type == THINGS.c.type, USERS.c.thing_id == THINGS.c.thing_id)
+    lives = sa.or_(USERS.c.expires_at.is_(None), USERS.c.expires_at > now)
+    still = sa.select(USERS.c.id).where(*same, USERS.c.conversation_id.is_(None), lives).exists()
+    expired = sa.select(THINGS.c.id).where(THINGS.c.expires_at <= now, sa.or_(THINGS.c.times > 0, sa.not_(still)))
+    expired = expired.order_by(THINGS.c.expires_at).limit(most)
     ids = list(connection.execute(expired).scalars())
     if ids:
         connection.execute(THINGS.delete().where(THINGS.c.id.in_(ids)))
