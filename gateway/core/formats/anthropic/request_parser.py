@@ -27,6 +27,8 @@ BLOCK_ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
 """Order of an answer's blocks that `native_blocks` need not record."""
 PAGE_CITED = "web_search_result_location"
 """Type of a page citation. Anthropic's own has a sealed `encrypted_index`; in one from a chat's answer it is empty."""
+CITED_BEFORE_CHARS = 10_000
+"""How far before a text its cited words are looked for."""
 PICTURES_NOTE = "[The answer has pictures, which this API has no block for: they are in `images` of the message.]"
 AT_HOME = ("search_result", "tool_reference")
 """User blocks that become text in a chat (`plain_blocks.py`), so that other upstreams get them, too."""
@@ -201,12 +203,13 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
     cited: list[Block] = []
     kept: list[Block] = []
     exact, last = True, 0
-    spoken = 0
+    spoken = SpokenText()
     for index, whole in enumerate(blocks):
         if whole.get("text") == PICTURES_NOTE:
             continue
         block = _without_pages(whole, cited, spoken)
-        spoken += len(block["text"]) if block["type"] == "text" else 0
+        if block["type"] == "text":
+            spoken = spoken.followed_by(block["text"])
         kept.append(block)
         place = BLOCK_ORDER.get(block["type"])
         exact = exact and place is not None and place >= last
@@ -234,9 +237,27 @@ def assistant_message(blocks: list[Block], where: str) -> dict[str, Any]:
     return message
 
 
-def _without_pages(block: Block, cited: list[Block], spoken: int) -> Block:
+class SpokenText(NamedTuple):
+    """The texts of an answer that came before: their length, and their end."""
+
+    chars: int = 0
+    end: str = ""
+
+    def followed_by(self, text: str) -> "SpokenText":
+        return SpokenText(self.chars + len(text), (self.end + text)[-CITED_BEFORE_CHARS:])
+
+    def place_of(self, said: str, text: str) -> int:
+        """Returns where words are, from the first text on: in the next `text`, else before it, since a stream may have
+        citations in a text of their own; -1 if they are nowhere."""
+        if (at := text.find(said)) >= 0:
+            return self.chars + at
+        at = self.end.rfind(said)
+        return self.chars - len(self.end) + at if at >= 0 else -1
+
+
+def _without_pages(block: Block, cited: list[Block], spoken: "SpokenText") -> Block:
     """Removes from a text the page citations of a chat's answer; appends them to `cited` as a chat's annotations.
-    `spoken`: characters of the answer's texts before this one, as annotations count from the first."""
+    `spoken`: the answer's texts before this one, as annotations count from the first."""
     given = block.get("citations")
     if block["type"] != "text" or not isinstance(given, list):
         return block
@@ -247,8 +268,8 @@ def _without_pages(block: Block, cited: list[Block], spoken: int) -> Block:
     ]
     for page in pages:
         said = str(page.get("cited_text") or "")
-        start = block["text"].find(said) if said else -1
-        place = {"start_index": spoken + start, "end_index": spoken + start + len(said)} if start >= 0 else {}
+        start = spoken.place_of(said, block["text"]) if said else -1
+        place = {"start_index": start, "end_index": start + len(said)} if start >= 0 else {}
         told = {"url": page.get("url"), "title": page.get("title"), **place}
         cited.append({"type": "url_citation", "url_citation": told})
     rest = [page for page in given if page not in pages]

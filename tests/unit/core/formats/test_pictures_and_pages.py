@@ -145,6 +145,7 @@ def test_places_of_cited_pages_count_from_the_first_text_of_an_answer() -> None:
     place = message["annotations"][0]["url_citation"]
     said = "".join(part["text"] for part in message["content"])
     assert said[place["start_index"] : place["end_index"]] == "tea"
+    assert place["start_index"] == said.rindex("tea")
 
 
 PARTS = [{"type": "text", "text": "Here."}, {"type": "refusal", "refusal": "No more."}, IMAGES[0]]
