@@ -415,6 +415,16 @@ def _files(settings: Settings) -> CheckResult:
     return CheckResult("files", True, text)
 
 
+async def _cache(url: str, timeout_seconds: float) -> CheckResult:
+    from gateway.storage.cache import reach_cache
+
+    try:
+        problem = await reach_cache(url, timeout_seconds)
+    except ValueError:  # whose text may hold a part of the password
+        return CheckResult("cache", False, "cache.url is no address such as redis://HOST:PORT")
+    return CheckResult("cache", problem is None, problem or "reached", optional=True)
+
+
 async def _check(settings: Settings) -> AsyncIterator[CheckResult]:
     served = (
         f"models: {printing.in_short([each.model_name for each in settings.model_list])}"
@@ -437,10 +447,7 @@ async def _check(settings: Settings) -> AsyncIterator[CheckResult]:
     async for result in _check_storage(settings):
         yield result
     if settings.cache.url:
-        from gateway.storage.cache import reach_cache
-
-        problem = await reach_cache(settings.cache.url, settings.cache.timeout)
-        yield CheckResult("cache", problem is None, problem or "reached", optional=True)
+        yield await _cache(settings.cache.url, settings.cache.timeout)
     if settings.auth.jwt is not None or settings.auth.oidc is not None:
         async for result in check_issuers(settings):
             yield result

@@ -14,6 +14,7 @@ import httpx
 
 from gateway.core import errors
 from gateway.core.config import setting_sections
+from gateway.upstream.http_client import NO_ADDRESS, origin_of
 
 PART = 8 * 2**20
 """Bytes of one part of a large object; S3 takes up to 10,000 parts, of 5 MiB at least."""
@@ -128,6 +129,10 @@ class S3Contents:
     def _request(self, method: str, name: str | None, query: dict[str, str], body: bytes) -> httpx.Request:
         path = "" if name is None else f"/{quote(self._prefix + name)}"
         url = f"{self._bucket}{path}{'?' + urlencode(query, quote_via=quote) if query else ''}"
+        try:
+            origin_of(httpx.URL(url))
+        except NO_ADDRESS:
+            raise errors.StorageUnavailable("files.s3.endpoint is no address such as https://HOST.") from None
         headers = self._signer(method, url, body)
         return self._client.build_request(method, url, headers=headers, content=body, timeout=S3_SECONDS)
 

@@ -91,6 +91,15 @@ def test_s9_an_upstream_without_an_address_fails(tmp_path: Path, base: str) -> N
         assert [each.name for each in results if not (each.ok or each.optional)] == failing, address
 
 
+@pytest.mark.parametrize("url", ["nothing", "redis://[::1", "redis://h:99999", "redis://user:hush/word@h:6379"])
+def test_s9_a_cache_without_an_address_fails_and_the_rest_is_checked(tmp_path: Path, url: str) -> None:
+    config = {"storage": {"url": sqlite_url(tmp_path)}, "cache": {"url": url}}
+    results = check(Settings.model_validate(config))
+    (failure,) = [each for each in results if not (each.ok or each.optional)]
+    assert (failure.name, failure.text) == ("cache", "cache.url is no address such as redis://HOST:PORT")
+    assert results[-1].name.startswith(BOTH)
+
+
 def test_s5_one_that_is_named_has_to_be_there(upstream: MockUpstream, tmp_path: Path) -> None:
     """Without its upstream, without a provider, or where it cannot be asked: the check fails, and says what follows."""
     lost = {"model_list": [entry(upstream, "gone", info=PRICED, api_base="http://127.0.0.1:9/v1")],

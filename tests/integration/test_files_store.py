@@ -443,6 +443,9 @@ async def test_a_check_says_why_a_bucket_keeps_nothing(bucket: str) -> None:
     assert await reach_bucket(named("files")) is None
     assert "404: no such bucket" in str(await reach_bucket(named("missing")))
     assert "cannot be reached" in str(await reach_bucket(named("files", "http://127.0.0.1:9")))
+    for endpoint in ("nothing", "http://[::1", "http://h:99999", "http://user:hush/word@h"):
+        told = await reach_bucket(named("files", endpoint))
+        assert told == "files.s3.endpoint is no address such as https://HOST."
 
 
 class Noting:

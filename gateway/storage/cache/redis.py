@@ -252,7 +252,8 @@ def _milliseconds(seconds: float) -> int:
 
 
 async def reach_cache(url: str, timeout_seconds: float) -> str | None:
-    """Pings the cache. Returns None if it answers, else the reason why it does not."""
+    """Pings the cache. Returns None if it answers, else the reason why it does not. Raises ValueError: the URL is no
+    address of a cache."""
     client = Redis.from_url(url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds)
     try:
         await client.ping()
