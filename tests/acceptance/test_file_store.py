@@ -12,6 +12,7 @@ from tests.support.documents import docx, locked_pdf, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.process import wait_until
 
 ADA, BOB, SMALL = "sk-key-of-ada", "sk-key-of-bob", "sk-small-key"
 KEYS = [
@@ -160,6 +161,21 @@ def test_s14_5_an_upload_that_breaks_off_leaves_nothing(guarded: GatewayProcess)
         with pytest.raises(RuntimeError, match="gone"):
             plain.post("/files", content=broken(), headers=BOUNDARY)
         assert plain.get("/files").json()["data"] == []
+
+
+def test_s14_5_a_file_that_is_deleted_while_it_is_sent_breaks_off(start_gateway: GatewayFactory) -> None:
+    """A client cannot take its beginning for the whole; in the log it is no fault of the gateway."""
+    gateway = start_gateway({"auth": {"keys": KEYS}, "files": {"store": "database"}})
+    with httpx.Client(base_url=gateway.base_url, headers=HEAD, timeout=30) as plain, sdk(gateway) as client:
+        made = client.files.create(file=("a.bin", b"x" * 24_000_000), purpose="vision")
+        with plain.stream("GET", f"/files/{made.id}/content") as answer:
+            pieces = answer.iter_raw()
+            next(pieces)
+            client.files.delete(made.id)
+            with pytest.raises(httpx.RemoteProtocolError):
+                list(pieces)
+        wait_until(lambda: "storage_unavailable" in gateway.log_text(), "the log tells the reason")
+        assert "request_failed" not in gateway.log_text()
 
 
 def test_s14_5_a_killed_upload_is_no_file(start_gateway: GatewayFactory) -> None:

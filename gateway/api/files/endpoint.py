@@ -314,6 +314,8 @@ class FileEndpoints:
                 left -= len(piece[:left])
                 if not left:
                     break
+            if left:
+                raise errors.StorageUnavailable("The content of the file ended early: it was deleted meanwhile.")
         await begin()
         await send({"type": "http.response.body", "body": b""})
 
