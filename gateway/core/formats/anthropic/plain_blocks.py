@@ -11,7 +11,7 @@ from gateway.core.formats.anthropic.edits import EDITS
 from gateway.core.formats.anthropic.serializer import THOUGHT_BLOCKS, as_turns, blocks_in
 from gateway.core.formats.tool_calls import is_silent, told_blocks, with_told
 from gateway.core.types.conversation import as_parts, dicts_of, map_parts
-from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOINT, SIGNED
+from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BOUND, BREAKPOINT, SIGNED
 
 Message = dict[str, Any]
 CHAT_PART_FIELDS = {
@@ -51,10 +51,12 @@ def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Messa
 
 def without_unsaid(messages: Iterable[Message], sent: Sequence[Message], *, thoughts: bool) -> list[Message]:
     """Returns the messages, in which stored ones lack what a chat has no field for: marks of failed results, citations.
-    What the client `sent` stays as it is. `thoughts`: as for `plain_messages`."""
-    own, unsaid = results_of(sent), UNSAID if thoughts else UNTHOUGHT
+    What the client `sent` stays as it is; so do the thoughts of answers that were made here, as their maker needs them
+    back (guarantee §1). `thoughts`: as for `plain_messages`."""
+    own = results_of(sent)
     found = []
     for message in messages:
+        unsaid = UNSAID if thoughts or BOUND in message else UNTHOUGHT
         fields = set(message).union(*dicts_of(message.get("content")))
         has_unsaid = not fields.isdisjoint((*unsaid, *UNSAID_PARTS))
         if has_unsaid and not (message.get("tool_call_id") in own if _is_result(message) else message in sent):
