@@ -395,3 +395,20 @@ def test_s11_4_there_must_be_something_to_deliver(team: Team) -> None:
     for agent in ("max", None):
         response = team.post("/chat/completions", {**body, "agent": agent})
         assert (response.status_code, response.json()["error"]["param"]) == (400, "messages")
+
+
+@pytest.mark.parametrize(("path", "name"), [("/responses", "input"), ("/messages", "messages")])
+def test_s11_4_each_api_delivers_what_is_stored(team: Team, path: str, name: str) -> None:
+    """§10, §11.4: no messages, with a conversation; in Messages the field is named where nothing can be delivered."""
+    team.ask(claude("max"), user("Which oil?"), answer="Olive oil.")
+    asked: Json = {"model": "gpt-4o", "agent": claude("sarah"), "conversation": team.conversation}
+    asked |= {"max_tokens": 9} if path == "/messages" else {}
+    nothing: list[Json] = [{}, {name: []}]
+    for given in nothing:
+        answer = team.post(path, {**asked, **given})
+        assert answer.status_code == 200, answer.text
+        assert team.sent[-1]["content"].endswith("[MESSAGE]\nOlive oil.")
+    for without in ("conversation", "agent") if path == "/messages" else ():
+        refused = team.post(path, {**{key: value for key, value in asked.items() if key != without}, name: []})
+        assert refused.status_code == 400, refused.text
+        assert refused.json()["error"]["param"] == name

@@ -480,10 +480,11 @@ def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = Fals
     Raises InvalidRequest: a field breaks a rule; `param` names it."""
     if body.get("max_tokens") is None and not counted:
         raise errors.missing("max_tokens")
-    messages = body.get("messages")
+    delivers = body.get("agent") is not None  # to an agent, a stored message may be delivered (guarantee §11.4)
+    messages = [] if delivers and body.get("messages") is None else body.get("messages")
     if messages is None:
         raise errors.missing("messages")
-    if not isinstance(messages, list) or not messages:
+    if not isinstance(messages, list) or not (messages or delivers):
         raise errors.invalid("messages", "must be a list of at least one message")
     reader = MessageReader()
     if body.get("system") is not None:
