@@ -39,10 +39,8 @@ PARTS = st.one_of(
     kind("input_file", file_data=TEXTS, filename=TEXTS),
     kind("input_audio", input_audio=of(data=TEXTS, format=st.just("wav"))),
 )
-OUTPUT_PARTS = st.one_of(
-    kind("output_text", text=NAMES, annotations=st.just([]), logprobs=st.just([])),
-    kind("refusal", refusal=NAMES),
-)
+SPOKEN = kind("output_text", text=NAMES, annotations=st.just([]), logprobs=st.just([]))
+REFUSALS = kind("refusal", refusal=NAMES).map(lambda part: [part])
 LONE_TEXT = kind(
     "output_text", text=NAMES, annotations=st.lists(CITATIONS, min_size=1, max_size=2), logprobs=st.just([])
 )
@@ -52,7 +50,10 @@ SAID = kind(
 ANSWERED = kind(
     "message",
     role=st.just("assistant"),
-    content=st.lists(OUTPUT_PARTS, min_size=1, max_size=3) | LONE_TEXT.map(lambda part: [part]),
+    # a chat's answer has one refusal, behind its texts
+    content=st.lists(SPOKEN, min_size=1, max_size=3)
+    | LONE_TEXT.map(lambda part: [part])
+    | st.tuples(st.lists(SPOKEN, max_size=2), REFUSALS).map(lambda found: [*found[0], *found[1]]),
 )
 CALLS = kind("function_call", call_id=NAMES, name=NAMES, arguments=TEXTS) | kind(
     "custom_tool_call", call_id=NAMES, name=NAMES, input=TEXTS
