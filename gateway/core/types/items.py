@@ -280,7 +280,9 @@ THOUGHTS = frozenset(
 ITEM_ORDER = "item_order"
 """The field of an answer with the original order of its items, if its other fields do not determine it: messages are
 complete, other items have only their type, calls their ids, too. The rest of these is in the other fields."""
-RESPONSES_ALONE = frozenset({"reasoning_items", "output_items", "phase", ITEM_ORDER})
+PICTURE_NUMBERS = "picture_numbers"
+"""The field of an answer with the original positions of its pictures, once one of them was deleted."""
+RESPONSES_ALONE = frozenset({"reasoning_items", "output_items", "phase", ITEM_ORDER, PICTURE_NUMBERS})
 """Fields of an assistant's message that only an upstream that speaks Responses accepts again."""
 PROVIDER_FIELDS = THOUGHTS | RESPONSES_ALONE | {"extra_content"}
 """Fields of assistant messages and tool calls that only the provider that made them understands (guarantee §1)."""
@@ -289,8 +291,6 @@ VERBATIM = ("reasoning_items", "output_items")
 """Fields of an answer that hold items as their maker wrote them: its reasoning, and hosted calls."""
 OWN_CALLS = tuple(PREFIXES)
 """Calls that the client answers, except shells in a container."""
-PICTURE_NUMBER = "number"
-"""The field of a picture with its number in its answer, once another one of it was deleted."""
 BETWEEN = "\n\n"
 """Separates texts that are items of their own, or parts of a summary."""
 OF_MESSAGE = frozenset(("type", "role", "status", "content", "phase"))
@@ -446,19 +446,16 @@ def _picture_places(body: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
 
 def _picture_numbers(body: Mapping[str, Any]) -> list[int]:
     """Returns the number of each picture of an answer: its position, unless another one was deleted."""
-    held = (body[name][position].get(PICTURE_NUMBER) for name, position, _ in _picture_places(body))
-    return [number if isinstance(number, int) else position for position, number in enumerate(held)]
+    numbers, pictures = body.get(PICTURE_NUMBERS), len(list(_picture_places(body)))
+    return numbers if isinstance(numbers, list) and len(numbers) == pictures else list(range(pictures))
 
 
 def _without_picture(body: Item, number: int) -> Item:
     """Returns an answer without one of its pictures; the others keep their numbers."""
-    places, left = list(_picture_places(body)), dict(body)
-    for (name, position, _), own in zip(places, _picture_numbers(body), strict=True):
-        left[name] = [*left[name]]
-        left[name][position] = {**left[name][position], PICTURE_NUMBER: own}
-    name, position, _ = places[number]
-    left[name] = [each for place, each in enumerate(left[name]) if place != position] or None
-    return left
+    name, position, _ = list(_picture_places(body))[number]
+    numbers = _picture_numbers(body)
+    left = [each for place, each in enumerate(body[name]) if place != position]
+    return {**body, name: left or None, PICTURE_NUMBERS: numbers[:number] + numbers[number + 1 :]}
 
 
 def _kind(item: Item) -> str:

@@ -13,7 +13,7 @@ from gateway.core.formats.anthropic.serializer import message_of as anthropic_me
 from gateway.core.formats.responses.response_completion import message_of
 from gateway.core.formats.responses.response_request import input_items
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.items import call_kinds, items_of, without
+from gateway.core.types.items import RESPONSES_ALONE, call_kinds, items_of, without
 
 Json = dict[str, Any]
 OWN = ("id", "status")
@@ -169,6 +169,9 @@ def test_s3_ids_of_pictures_stay_when_another_one_is_deleted(field: str) -> None
         left = without(left, item_id)
         assert left is not None
         assert items_of(left) == whole
+    assert left is not None
+    assert left.body[field] == pictures[2:], "what a chat's upstream is sent of them is as it came"
+    assert left.body.keys() - body.keys() <= RESPONSES_ALONE
 
 
 def test_s3_a_deleted_item_of_a_claude_answer_is_in_no_block() -> None:
