@@ -9,7 +9,7 @@ they have an id and a line in the log like every request.
 import asyncio
 import ipaddress
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 from urllib.parse import urlsplit
@@ -111,16 +111,17 @@ class FastRouter:
         except HTTPException as error:
             if error.status_code != 405:
                 raise
-            found_at = (route for route in self._routes if route.matches(scope)[0] is not Match.NONE)
-            raise errors.MethodNotAllowed({each for route in found_at for each in route.methods or ()}) from None
+            methods = {each for route in self._routes_at(scope) for each in route.methods or ()}
+            raise errors.MethodNotAllowed(methods) from None
 
     def _without_slash(self, scope: Scope) -> None:
         bare = {**scope, "path": scope["path"].rstrip("/")}
-        if self._is_ours(bare) and not self._is_ours(scope):
+        if any(self._routes_at(bare)) and not any(self._routes_at(scope)):
             scope["path"], scope["raw_path"] = bare["path"], scope["raw_path"].rstrip(b"/")
 
-    def _is_ours(self, scope: Scope) -> bool:
-        return any(route.matches(scope)[0] is not Match.NONE for route in self._routes)
+    def _routes_at(self, scope: Scope) -> Iterator[Route]:
+        """Yields the routes of a path, with whatever method."""
+        return (route for route in self._routes if route.matches(scope)[0] is not Match.NONE)
 
 
 class EdgeMiddleware:

@@ -80,7 +80,7 @@ def with_shown_apart(messages: Iterable[Message], own: Container[Any] = ()) -> I
     `own`: ids of calls whose results stay as they are, since the client of a chat itself sent them so."""
     shown: list[dict[str, Any]] = []
     for message in messages:
-        if shown and message.get("role") != "tool":
+        if shown and not _is_result(message):
             others, shown = shown, []
             if message.get("role") == "user":
                 content = message.get("content")

@@ -639,7 +639,7 @@ TOOL_CHOICES_OF_CHATS = {"auto": "auto", "required": "any", "none": "none"}
 TIERS_OF_CHATS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 BUDGETS = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 4096}
 """Thinking tokens for each effort, as in LiteLLM."""
-LEAST_BUDGET = 1024
+MIN_THINKING_TOKENS = 1024
 """Anthropic refuses a smaller budget."""
 
 
@@ -723,5 +723,5 @@ def _with_effort(found: Json, body: Mapping[str, Any], native: Json) -> None:
     if budget is None or "thinking" in found or "thinking" in native or "output_config" in native:
         return
     budget = min(budget, found["max_tokens"] - 1)
-    if budget >= LEAST_BUDGET:
+    if budget >= MIN_THINKING_TOKENS:
         found["thinking"] = {"type": "enabled", "budget_tokens": budget}
