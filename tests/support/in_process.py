@@ -1,25 +1,23 @@
-"""The gateway's pipeline in this process: no server, no network, a real storage, and a provider that is a function."""
+"""The gateway in this process, wired as a server is: no server, no network, a real storage, and a provider that is a
+function."""
 
 import asyncio
 import json
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import replace
 from typing import Any, cast
+from unittest.mock import patch
 
-from gateway.api.request.body_cache import BodyCache, read_chat_request
+from gateway.api.request.body_cache import read_chat_request
 from gateway.api.request.validation import RequestArrival, parse_chat_request, plain_messages
+from gateway.app import Gateway
 from gateway.billing.metadata import response_metadata
-from gateway.context import ContextManager, ContextSources, PassageRanking
-from gateway.context.tokens.counter import CounterRegistry
 from gateway.core import jsons
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import Settings
-from gateway.core.errors import NotFound
 from gateway.core.ids import new_id
-from gateway.core.instrumentation.metrics import GatewayMetrics
-from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.ports import CacheBackend, Clock, Upstream
 from gateway.core.types.bill import ResponseMetadata
 from gateway.core.types.chat import (
@@ -30,29 +28,11 @@ from gateway.core.types.chat import (
     ModelFacts,
     NativeRequest,
     RequestCaller,
-    StoredFile,
 )
 from gateway.core.types.turn import TurnCommit
 from gateway.core.types.upstreams import RoutingCandidates, UpstreamRequest
-from gateway.documents.file_reader import AttachmentReader, FileReader
-from gateway.pipeline.features import citations, echoes, pdf_pages
-from gateway.pipeline.features.agent_sections import AgentSections
-from gateway.pipeline.features.entity_memory import EntityMemory
-from gateway.pipeline.features.pdf_pages import PageCutter
-from gateway.pipeline.features.prompt_profiles import ProfileComposer
-from gateway.pipeline.features.recall_rounds import RecallFeature
-from gateway.pipeline.parts import PipelineParts
-from gateway.pipeline.pipeline import open_pipeline
 from gateway.pipeline.stages import FeatureHooks, SettledRequest, not_paused
 from gateway.pipeline.stored_turn import TurnRecorder
-from gateway.pipeline.unstored_frames import UnstoredFrames
-from gateway.retrieval.index_cache import ContentIndexes
-from gateway.storage.cache.frame_cache import FrameCache
-from gateway.storage.cache.memory_cache import MemoryCache
-from gateway.storage.database.sqlite import open_transactions
-from gateway.storage.entities.entity_store import EntityStore
-from gateway.storage.lookup.path_cache import PathCache, StorageCaches
-from gateway.storage.store import ConversationStore
 from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.router import NO_HINT, ConfiguredRouter, RouteHint, SingleDeployment
 from tests.support.schemas import bring_up
@@ -84,7 +64,7 @@ class OneProvider(ConfiguredRouter):
         return SingleDeployment(self.deployment(model, caller), self.health)
 
     def facts(self, model: str, deployment: ModelDeployment | None = None) -> ModelFacts:
-        return self._by_name[model]
+        return self._by_name.get(model) or ModelFacts(model)
 
 
 class Function:
@@ -130,20 +110,6 @@ class NotingRecorder:
         await self._recorder.keep(settled)
 
 
-class NoFiles:
-    """Nobody keeps any (adapter of `core.ports.documents.FileStore`)."""
-
-    @staticmethod
-    def keeps(_caller: RequestCaller) -> bool:
-        return False
-
-    async def check(self, file_id: str, caller: RequestCaller) -> None:
-        raise NotFound("No such file.")
-
-    async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
-        raise NotFound("No such file.")
-
-
 class InProcess:
     """`ask` is what `POST /v1/chat/completions` does, without HTTP. To be made and closed in one event loop."""
 
@@ -168,58 +134,30 @@ class InProcess:
             shared: the cache of all replicas, for frames of what is not stored.
             upstream: is asked in place of `answers`, where `settings` say that models are served.
         """
-        self.clock = clock = clock or SystemClock()
-        self.counters = counters = CounterRegistry()
-        self.resends = BodyCache(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
-        self.paths = PathCache(settings.cache.conversation_bytes // 2 if remembers else 1, clock)
-        self.indexes = ContentIndexes(2**24, 60.0, clock)
-        cache = MemoryCache(2**20, clock, self.indexes.evict)
-        self.settings = settings
-        self.transactions = open_transactions(settings.storage)
-        self.upstream = Function(answers)
-        self.store = store = ConversationStore(self.transactions, clock, caches=StorageCaches(cache, self.paths))
-        reader = FileReader(cache, 60.0)
-        things = EntityStore(self.transactions, clock, store.secret, self.paths)
-        self.context = ContextManager(
-            settings=settings,
-            counters=counters,
-            sources=ContextSources(files=reader, store=store),
-            ranking=PassageRanking(self.indexes),
-            hooks=pdf_pages.build(PageCutter(reader.documents, cache, 60.0, settings.documents.native_pages)),
-        )
-        self.frames = FrameCache(shared, clock, settings.cache.frame_ttl, settings.cache.frame_bytes)
-        parts = PipelineParts(
-            router=self.router(facts) if upstream is None else ConfiguredRouter(settings, ModelCatalogue()),
-            upstream=upstream or self.upstream,
-            store=store,
-            files=NoFiles(),
-            attachments=AttachmentReader(NoFiles(), reader),
-            context=self.context,
-            counters=counters,
-            clock=clock,
-            metrics=GatewayMetrics(()),
-            telemetry=TelemetryHooks(),
-            frames=UnstoredFrames(self.frames, store, clock),
-            features=features or self._features(things),
-        )
-        self.pipeline = open_pipeline(settings, parts)
+        if not remembers:
+            settings = settings.model_copy(
+                update={"cache": settings.cache.model_copy(update={"conversation_bytes": 2})}
+            )
+        self.settings, self.upstream = settings, Function(answers)
+        self.clock = clock or SystemClock()
+        with ExitStack() as patches:
+            if upstream is None:
+                router = self.router(facts)
+                patches.enter_context(patch("gateway.upstream.wiring.ConfiguredRouter", lambda *_: router))
+            if features is not None:
+                patches.enter_context(patch("gateway.pipeline.wiring.FeatureHooks", lambda _: features))
+            gateway = Gateway(settings, clock=self.clock, upstream=upstream or self.upstream)
+        self.gateway, self.resends, self.counters = gateway, gateway.resends, gateway.counters
+        storage, requests = gateway.storage, gateway.requests
+        self.transactions, self.store, self.paths = storage.transactions, storage.store, storage.paths
+        self.frames = storage.frames
+        self.frames._shared = shared
+        self.indexes, self.pipeline = requests.indexes, requests.pipeline
+        self.context = requests.pipeline._parts.context
         noting = NotingRecorder(self.pipeline.settlement._recorder)
         self.pipeline.settlement._recorder = cast(Any, noting)
         self.computed = noting.computed
         """Bills by the request's id, as they were computed."""
-
-    def _features(self, things: EntityStore) -> FeatureHooks:
-        """What a server has but for guards and rolling summaries, which ask models of their own."""
-        return FeatureHooks(
-            [
-                EntityMemory(things).build(),
-                ProfileComposer(self.settings.prompt_profiles, self.counters).build(),
-                AgentSections(self.counters, self.settings.context).build(),
-                RecallFeature(self.context, self.counters, self.indexes, self.settings.context).build(),
-                echoes.build(),
-                citations.build(),
-            ]
-        )
 
     async def prepare(self) -> "InProcess":
         """Makes the schema."""
@@ -272,6 +210,5 @@ class InProcess:
         return plain(response_metadata(self.computed[request_id]))
 
     async def close(self) -> None:
-        """Lets go of the storage."""
-        await self.pipeline.settlement.drain(5.0)
-        await asyncio.wait_for(self.transactions.close(), 5.0)
+        """Ends what is under way, and lets go of the storage."""
+        await asyncio.wait_for(self.gateway.close(), 10.0)

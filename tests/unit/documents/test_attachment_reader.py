@@ -11,7 +11,6 @@ from gateway.core.types.artifacts import RequestAttachment
 from gateway.core.types.chat import RequestCaller, StoredFile
 from gateway.documents.file_reader import AttachmentReader, FileReader
 from gateway.storage.cache.memory_cache import MemoryCache
-from tests.support.in_process import NoFiles
 from tests.unit.making import chat, user
 
 PAGE = "<!doctype html><html><body><p>Ines &amp; Ada splice.</p></body></html>"
@@ -22,11 +21,17 @@ def base64_of(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-class OneFile(NoFiles):
-    """Holds the file `file-1`, kept here or upstream."""
+class OneFile:
+    """Holds the file `file-1`, kept here or upstream (adapter of `core.ports.documents.FileStore`)."""
 
     def __init__(self, *, own: bool) -> None:
         self._own = own
+
+    def keeps(self, caller: RequestCaller) -> bool:
+        return self._own
+
+    async def check(self, file_id: str, caller: RequestCaller) -> None:
+        await self.fetch(file_id, caller)
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
         if file_id != "file-1":
