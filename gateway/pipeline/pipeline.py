@@ -3,7 +3,7 @@ settled (ADR 33). Streams take the same path; turn and bill are committed before
 
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -45,7 +45,7 @@ class StreamReceiver(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@record
 class StreamedAnswer:
     """An answer that has begun: relayed headers, and the chunks still to come."""
 
@@ -273,9 +273,7 @@ class LimitedPipeline:
             held.leave()
             await end()
 
-        answer.headers = {**answer.headers, **admitted.headers}
-        answer.aclose = close
-        return answer
+        return replace(answer, headers={**answer.headers, **admitted.headers}, aclose=close)
 
     async def dry_run(self, request: ChatRequest) -> dict[str, Any] | PausedRequest:
         """Runs `Pipeline.dry_run`, which counts as a request without tokens. Raises as `answer`."""

@@ -250,8 +250,8 @@ def _said(request: ChatRequest, digest: ChainDigest) -> Key:
     return request.caller.tenant, request.users, digest.said
 
 
-PAUSED = errors.GatewayError("compaction")
-"""The error of a request that paused because its client wants to know of a compaction first."""
+PAUSED = UpstreamOutcome("failed", error_code="compaction", charged=False)
+"""The outcome of a request that paused because its client wants to know of a compaction first."""
 BRANCHED = "branched"
 """The client has changed an earlier message, or continues from one."""
 BREAKPOINT_MARK = f'"{items.BREAKPOINT}"'.encode()
@@ -355,7 +355,7 @@ class RequestSettlement:
     async def paused(self, run: RequestRun) -> None:
         """Records the cost of a request that paused after a compaction, before its model was asked."""
         if self._claim_failure(run):
-            await self._record_to_the_end(run, None, PAUSED)
+            await self._tasks.finished(self._recorded(run, PAUSED))
 
     def _claim_failure(self, run: RequestRun) -> bool:
         """Returns whether the caller must record the failure, as nobody else will. Releases what the request held if it
@@ -384,18 +384,20 @@ class RequestSettlement:
             self.metrics.upstream_failed(run.prepared.request.model, error)
         said, failed = run.said, UpstreamOutcome.failed(code, error, is_out=run.attempted().is_out)
         usage = failed.usage or said.usage or next(iter(run.reported), None)
-        failed = replace(failed, usage=usage, charged=failed.charged or says(said))
-        if error is PAUSED:
-            failed = replace(failed, fault=None)
-        outcome = failed
+        outcome = failed = replace(failed, usage=usage, charged=failed.charged or says(said))
         if record is not None and record.begun and run.is_delivered:
             told = error.body()["error"] if error is not None else None
             outcome = replace(failed, status="partial", completion=record.completion(), error=told)
+        return await self._recorded(run, outcome, failed)
+
+    async def _recorded(self, run: RequestRun, *outcomes: UpstreamOutcome) -> bool:
+        """Settles a request with the first of these outcomes that can be stored; returns whether it was the first of
+        all."""
         try:
-            for each in (outcome, failed):
+            for each in outcomes:
                 try:
                     await self.settle(run, each)
-                    return each is outcome
+                    return each is outcomes[0]
                 except errors.StorageUnavailable:
                     log.warning("turn_not_stored", request_id=run.asked.request_id, status=each.status)
                     break

@@ -32,6 +32,7 @@ from gateway.core.errors import (
 )
 from gateway.core.formats.stream_record import Chunks
 from gateway.core.ids import new_id
+from gateway.core.types.bill import InternalCall
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.recall import RECALL_TOOL
 from gateway.core.types.turn import LedgerEntry, OpenCallRow, TurnCommit
@@ -541,6 +542,18 @@ async def test_a_request_that_wants_to_know_of_room_first_is_paused(tmp_path: Pa
         assert isinstance(paused, PausedRequest)
         assert made.script.sent == []
         assert await made.bill(request) is None
+
+
+async def test_s6_the_bill_of_a_paused_request_names_no_fault(tmp_path: Path) -> None:
+    """Only internal models were called for it, and nothing went wrong."""
+    async with world(tmp_path) as made:
+        request = made.request()
+        run = await made.pipeline._new_run(request)
+        run.internal.append(InternalCall("planner", "openai/m", USAGE, PRICES))
+        await made.pipeline.settlement.paused(run)
+        bill = await made.bill(request)
+        assert bill is not None
+        assert (bill.status, bill.error_code, purposes(bill)) == ("failed", "compaction", [("planner", "openai/m")])
 
 
 def test_every_model_has_its_own_place() -> None:
