@@ -250,7 +250,7 @@ def _said(request: ChatRequest, digest: ChainDigest) -> Key:
     return request.caller.tenant, request.users, digest.said
 
 
-PAUSED = UpstreamOutcome("failed", error_code="compaction", charged=False)
+PAUSED = UpstreamOutcome.failed("compaction", None, is_out=False)
 """The outcome of a request that paused because its client wants to know of a compaction first."""
 BRANCHED = "branched"
 """The client has changed an earlier message, or continues from one."""
