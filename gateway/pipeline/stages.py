@@ -300,8 +300,8 @@ class UpstreamOutcome:
 
     @classmethod
     def failed(cls, code: str | None, error: errors.GatewayError | None, *, is_out: bool) -> "UpstreamOutcome":
-        """Builds the outcome of a call that returned nothing to its client. `error` None: nothing failed, or the client has left.
-        `is_out`: see `AttemptedRequest.is_out`."""
+        """Builds the outcome of a call that returned nothing to its client. `error` None: nothing failed, or the
+        client has left; `is_out`: see `AttemptedRequest.is_out`."""
         if error is None:
             return cls("failed", error_code=code, charged=is_out)
         charged = is_out and error.may_be_charged
