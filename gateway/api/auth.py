@@ -7,7 +7,7 @@ import hmac
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -53,20 +53,24 @@ class RuntimeKeys:
         """Returns the time by the clock by which keys expire."""
         return self._clock.now()
 
-    async def policy(self, token: str) -> KeyPolicy:
-        """Returns the policy of a key.
+    async def policy(self, token: str, *, is_fresh: bool = False) -> KeyPolicy:
+        """Returns the policy of a key; a replaced key expires with its grace. `is_fresh`: no cached result is enough.
         Raises Unauthorized: the token is no valid key; StorageUnavailable: the key cannot be looked up."""
         if not stored_keys.is_well_formed(token):
             raise errors.Unauthorized(UNKNOWN_KEY)
         digest = await self.store.digest(token)
         kept = self._known.get(digest) or self._unknown.get(digest)
-        found = kept.key if kept is not None and self._clock.monotonic() < kept.until else await self._ask(digest)
+        if is_fresh:
+            found = await self._asked(digest)
+        else:
+            found = kept.key if kept is not None and self._clock.monotonic() < kept.until else await self._ask(digest)
         now = self._clock.now()
         if found is None or not found.counts(now):
             raise errors.Unauthorized(UNKNOWN_KEY)
         if found.policy.ended(now):
             raise errors.Unauthorized(EXPIRED)
-        return found.policy
+        ends = [each for each in (found.policy.expires_at, found.replaced_until) if each is not None]
+        return replace(found.policy, expires_at=min(ends)) if found.replaced_until is not None else found.policy
 
     async def by_ids(self, key_ids: Sequence[str]) -> dict[str, KeyPolicy]:
         """Returns the policies of those keys that are valid now. Raises StorageUnavailable: they cannot be read."""
@@ -201,15 +205,16 @@ class KeyAuthenticator:
         own = token if anthropics is None else None
         return RequestCaller(key_id or UNKNOWN, own, headers, key_id, anthropic_key=anthropics)
 
-    async def _policy(self, token: str | None) -> KeyPolicy:
+    async def _policy(self, token: str | None, *, is_fresh: bool = False) -> KeyPolicy:
         """Returns the policy of the gateway's key that the token is, or of the user that a signed token names.
+        `is_fresh`: a key made at runtime is looked up, even if a result is cached.
         Raises Unauthorized: it is not valid; StorageUnavailable: it was made at runtime, and cannot be looked up;
         Forbidden, IdentityProviderUnavailable: as `SignedTokens.policy` does."""
         key = self._configured(token)
         if key is None and token is not None and self._tokens is not None and is_signed(token):
             return await self._tokens.policy(token, await self._secret_or_none())
         if key is None and token is not None and keys.is_ours(token) and self._runtime is not None:
-            return await self._runtime.policy(token)
+            return await self._runtime.policy(token, is_fresh=is_fresh)
         if key is None:
             text = "No API key was given." if token is None else "This API key is not known here."
             raise errors.Unauthorized(f"{text} Send one as 'Authorization: Bearer KEY'.")
@@ -223,12 +228,12 @@ class KeyAuthenticator:
         return policy
 
     async def holder(self, token: str) -> KeyPolicy:
-        """Returns the policy of a key of the gateway, which has an id.
+        """Returns the policy of a key of the gateway, which has an id, as it is stored now.
         Raises Unauthorized: the key is not valid; StorageUnavailable: its id, or whether it is valid, cannot be
         read."""
         await self._store.secret()
         self._ask_from = 0.0
-        return await self._policy(token)
+        return await self._policy(token, is_fresh=True)
 
     async def holder_of(self, key_id: str) -> KeyPolicy | None:
         """Returns the policy of the key with that id; None if it is not valid, or no longer.

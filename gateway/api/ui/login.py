@@ -327,8 +327,11 @@ class UiLogins:
         return await page.render("login.html", 401 if failed else 200, next=to, failed=failed, sign_in=label)
 
     async def _begin(self, page: PageRequest, holder: KeyPolicy, carried: str = "") -> str:
-        """Begins a session, always a new one; returns its cookie."""
+        """Begins a session, always a new one; returns its cookie. It ends with the secret that was entered: a rotated
+        one expires with its grace."""
         hours = self._parts.settings.server.ui_session_hours
+        if not holder.is_signed and holder.expires_at is not None:  # a token's time is that of the login alone
+            hours = min(hours, (holder.expires_at - self._parts.clock.now()).total_seconds() / 3600)
         actor, address = audit_log.AuditActor(holder.key_id, holder.name), _address(page)
         token = await self._sessions.begin(str(holder.key_id), hours, actor, carried=carried, address=address)
         return set_cookie(page.scope, SESSION, token, PATH, int(hours * 3600))

@@ -174,6 +174,22 @@ def test_s12_2_rotated_on_the_page_the_old_secret_ends(gateway: GatewayProcess, 
     assert sent(admin, f"{one}/rotate", one, grace_seconds="1").status_code == 400
 
 
+def test_s12_2_a_login_with_a_replaced_secret_ends_with_its_grace(gateway: GatewayProcess, admin: PageClient) -> None:
+    """Who only has the old secret does not look on for the hours of a session."""
+    key_id, secret = made(admin, role_viewer="on")
+    answer = sent(admin, f"/ui/admin/keys/{key_id}/rotate", f"/ui/admin/keys/{key_id}", grace_seconds="3600")
+    new = re.search(r'value="(sk-gw-[\w-]{43})"', answer.text)
+    assert new
+    lasts = []
+    for each in (secret, new[1]):
+        with PageClient(gateway.url) as browser:
+            cookies = browser.log_in(each).headers.get_list("set-cookie")
+            assert browser.get("/ui/conversations").status_code == 200
+        lasts += [int(found[1]) for each in cookies if (found := re.match(r"gateway_ui=.*Max-Age=(\d+)", each))]
+    assert 3500 < lasts[0] <= 3600
+    assert lasts[1] == 12 * 3600
+
+
 def test_s13_16_a_page_that_is_loaded_again_acts_once(gateway: GatewayProcess, admin: PageClient) -> None:
     """Browsers send a form again: no second key is made, and the secret that was just copied goes on counting."""
 

@@ -152,6 +152,23 @@ async def test_s12_2_nobody_vouches_for_a_key_while_the_storage_is_away() -> Non
             await keys.policy(token)
 
 
+async def test_s12_2_a_login_is_with_a_key_as_it_is_stored_now() -> None:
+    """What is cached does not begin a session, which would outlast it; a replaced secret says when its grace ends."""
+    store = Store()
+    auth = authenticator(store)
+    assert (await auth.holder(KEY)).expires_at is None
+    assert store.key is not None
+    ends = NOW + timedelta(hours=1)
+    store.key = replace(store.key, replaced_until=ends)
+    assert (await auth.holder(KEY)).expires_at == ends
+    sooner = NOW + timedelta(minutes=1)
+    store.key = replace(store.key, policy=replace(store.key.policy, expires_at=sooner))
+    assert (await auth.holder(KEY)).expires_at == sooner
+    revoked(store)
+    with pytest.raises(Unauthorized):
+        await auth.holder(KEY)
+
+
 async def test_requests_at_once_ask_once() -> None:
     store = Store()
     keys, _ = known(store)
