@@ -72,7 +72,7 @@ class ExplanationReader:
         choice: TurnChoice = TurnChoice(),
     ) -> ExplainedConversation:
         """Reads some turns of a branch and explains them.
-        `branch`: the branch's last message; None: the current branch.
+        `branch`: the branch's last message; None, or a message of the current branch: that one.
         Raises ConversationNotFound: no visible conversation has that id; NotFound: the branch has no such turn;
         StorageUnavailable: the storage cannot be reached."""
         outline = await self._past.outline(tenant, conversation_id)
@@ -144,7 +144,9 @@ def _answer(request: past_turns.PastRequest, entry: turn.LedgerEntry) -> tuple[s
 def _branch(
     outline: report_lists.ConversationOutline, last: str | None
 ) -> tuple[past_turns.ConversationPath, list[past_turns.PastTurn]]:
-    path = branch_of(outline, last)
+    path = branch_of(outline)
+    if last is not None and all(each.message.message_id != last for each in path.messages):
+        path = branch_of(outline, last)
     return path, turns_of(path)
 
 

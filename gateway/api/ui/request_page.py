@@ -379,6 +379,7 @@ class OneRequest:
             conversations=f"{PATH}/conversations",
             here=f"{PATH}/requests/{found.entry.request_id}",
             requests=f"{PATH}/requests",
+            branch=stored.path.messages[-1].message.message_id if stored.path is not None else None,
         )
 
     async def text(self, page: PageRequest) -> PageAnswer:

@@ -178,6 +178,33 @@ def test_s13_3_a_conversation_that_only_failed_says_so(team: Team, browser: Page
     assert "Request failed:" in read(page)
 
 
+def test_s13_3_a_request_leads_to_its_turn_wherever_that_stands(team: Team, browser: PageClient) -> None:
+    """On the current branch that goes on from it, on one that was left, and where nothing was ever answered."""
+
+    def leads_to(request_id: str) -> str:
+        links = WebPage(document(browser, f"/ui/requests/{request_id}")).links
+        (link,) = [each for each in links if each.startswith(f"/ui/conversations/{team.conversation}")]
+        path, _, anchor = link.partition("#")
+        page = document(browser, path)
+        (turn,) = re.findall(rf'<li class="card turn[^"]*" id="{anchor}">.*?</li>', page, re.DOTALL)
+        return f"{'other ' * ('another branch' in page)}{read(turn)}"
+
+    team.conversation = team.post("/conversations", {}).json()["id"]
+    team.upstream.reply(status=400, json={"error": {"message": "no", "type": "invalid_request_error"}})
+    body: Json = {"model": "gpt-4o", "messages": [user("It fails")], "conversation": team.conversation}
+    failed = team.post("/chat/completions", body).headers["x-request-id"]
+    assert "It fails" in leads_to(failed)
+    one = chat(team, user("One"))["response_metadata"]["request_id"]
+    two = chat(team, user("Two"))["response_metadata"]["request_id"]
+    resent = [user("One"), {"role": "assistant", "content": "echo: One"}, user("Another")]
+    other = chat(team, *resent)["response_metadata"]["request_id"]
+    assert "Another" in leads_to(other)
+    assert not leads_to(one).startswith("other")
+    assert leads_to(two).startswith("other")
+    assert "Two" in leads_to(two)
+    assert leads_to(failed).startswith("other")
+
+
 def test_s13_3_pages_of_turns_have_each_once_while_it_goes_on(team: Team, browser: PageClient) -> None:
     """By the turn with which a page begins or ends: what is said meanwhile moves nothing."""
     made = team.post("/conversations", {}).json()["id"]
