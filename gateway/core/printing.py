@@ -30,6 +30,12 @@ def usd_text(value: Any) -> str:
     return f"{Decimal(value):.12f}" if isinstance(value, Decimal | int) else ""
 
 
+def digits_of(value: float) -> str:
+    """Formats a number with all its digits, without an exponent or zeros behind them."""
+    text = f"{Decimal(str(value)):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def cost_text(cost: Decimal, unpriced: int, *, is_known: bool) -> str:
     """Formats a cost in USD; `>=` marks a sum that lacks calls of unknown price, "unknown" one of such calls alone."""
     if unpriced and not is_known:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from gateway.api import serializer
-from gateway.core import clock, errors
+from gateway.core import clock, errors, printing
 from gateway.core.config import setting_sections
 from gateway.core.frozen_records import record
 from gateway.core.types.keys import StoredKey
@@ -166,7 +166,7 @@ def _row(key: StoredKey, told: Mapping[str, Any]) -> list[Piece]:
 def _in_words(value: object) -> str:
     """Renders a value as text, a budget as `--budget` takes it."""
     if isinstance(value, dict) and "usd" in value:
-        return f"{value['usd']:g}/{value['period']}{'' if value['hard'] else ':soft'}"
+        return f"{printing.digits_of(value['usd'])}/{value['period']}{'' if value['hard'] else ':soft'}"
     if isinstance(value, dict):
         return ", ".join(f"{name} {each}" for name, each in value.items() if each is not None)
     if isinstance(value, list):

@@ -48,11 +48,12 @@ def gateway_check(gateway: GatewayProcess) -> str:
 
 
 def test_s12_2_what_commands_change_holds_in_a_running_server(keyed: GatewayProcess) -> None:
-    made = read(keyed, "create", "--tenant", "acme", "--name", "a", "--budget", "5/day", "--budget", "9/month:soft",
-                "--rpm", "60", "--context", "mode=simple", "--expires", "90d", "--model", "small")  # fmt: skip
+    made = read(keyed, "create", "--tenant", "acme", "--name", "a", "--budget", "5/day",
+                "--budget", "1234567.89/month:soft", "--rpm", "60", "--context", "mode=simple", "--expires", "90d",
+                "--model", "small")  # fmt: skip
     assert made["budgets"] == [
         {"usd": 5.0, "period": "day", "hard": True},
-        {"usd": 9.0, "period": "month", "hard": False},
+        {"usd": 1234567.89, "period": "month", "hard": False},
     ]
     assert status(keyed, made["key"], "small") == 200
     changed = read(keyed, "update", made["id"], "--tpm", "100000", "--clear", "name", "--context", "recall=true")
@@ -60,7 +61,7 @@ def test_s12_2_what_commands_change_holds_in_a_running_server(keyed: GatewayProc
     assert (changed["name"], changed["context"]) == (None, {"mode": "simple", "recall": True})
     shown = read(keyed, "show", made["id"])
     assert shown == changed
-    assert "5/day, 9/month:soft" in run(keyed, "keys", "show", made["id"]).stdout
+    assert "5/day, 1234567.89/month:soft" in run(keyed, "keys", "show", made["id"]).stdout
     new = read(keyed, "rotate", made["id"], "--grace", "1h")
     assert [status(keyed, each["key"], "small") for each in (made, new)] == [200, 200]
     assert read(keyed, "revoke", made["id"])["revoked_at"] is not None

@@ -292,6 +292,14 @@ def test_s13_16_where_there_are_no_keys_the_page_makes_none(
         assert client.get(NEW).status_code == 403
 
 
+@pytest.mark.parametrize("usd", ["1234567.89", "0.000000000001", "100", "0.1"])
+def test_a_budget_stands_in_the_form_as_it_was_entered(admin: PageClient, usd: str) -> None:
+    key_id, _ = made(admin, budget_usd_0=usd, budget_period_0="total")
+    entered = re.search(r'name="budget_usd_0"[^>]* value="([^"]*)"', admin.get(f"/ui/admin/keys/{key_id}").text)
+    assert entered
+    assert entered[1] == usd
+
+
 def test_a_key_of_the_configuration_is_changed_there(gateway: GatewayProcess, admin: PageClient) -> None:
     (root,) = [each for each in api(gateway, "keys?limit=100")["data"] if each["name"] == "root"]
     one = f"/ui/admin/keys/{root['id']}"

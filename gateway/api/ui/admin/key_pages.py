@@ -19,7 +19,7 @@ from gateway.api.keys.endpoint import KeyRequest
 from gateway.api.keys.serializer import FIELDS
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, redirect
-from gateway.core import errors, ids, jsons
+from gateway.core import errors, ids, jsons, printing
 from gateway.core.config import setting_sections
 from gateway.storage import audit_events
 
@@ -312,7 +312,7 @@ def form_of(key: Mapping[str, Any]) -> dict[str, str]:
     found |= {f"role_{role}": "on" for role in key["roles"]}
     found["models"] = "\n".join(key["models"])
     for place, budget in enumerate(key["budgets"]):
-        found[f"budget_usd_{place}"] = f"{budget['usd']:.12f}".rstrip("0").rstrip(".")
+        found[f"budget_usd_{place}"] = printing.digits_of(budget["usd"])
         found[f"budget_period_{place}"] = budget["period"]
         found[f"budget_kind_{place}"] = "hard" if budget["hard"] else "soft"
     found |= {name: str(key["limits"][name]) for name in RATES if key["limits"][name] is not None}
