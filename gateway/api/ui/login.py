@@ -313,7 +313,7 @@ class UiLogins:
             self._guesses.failed(address, now)
             await self._refused(audit_log.AuditActor(audit_log.UNKNOWN_ACTOR), address, "unknown key")
             return await self._form(page, to, failed=True)
-        actor = audit_log.AuditActor(holder.key_id, holder.name)
+        actor = audit_log.actor_of_key(holder)
         if holder.is_signed:
             await self._refused(actor, address, "a token is no key")
             return await self._form(page, to, failed=True)
@@ -332,8 +332,8 @@ class UiLogins:
         hours = self._parts.settings.server.ui_session_hours
         if not holder.is_signed and holder.expires_at is not None:  # a token's time is that of the login alone
             hours = min(hours, (holder.expires_at - self._parts.clock.now()).total_seconds() / 3600)
-        actor, address = audit_log.AuditActor(holder.key_id, holder.name), _address(page)
-        token = await self._sessions.begin(str(holder.key_id), hours, actor, carried=carried, address=address)
+        actor = audit_log.actor_of_key(holder)
+        token = await self._sessions.begin(str(holder.key_id), hours, actor, carried=carried, address=_address(page))
         return set_cookie(page.scope, SESSION, token, PATH, int(hours * 3600))
 
     def sign_in_routes(self) -> tuple[PageRoute, ...]:
@@ -365,7 +365,7 @@ class UiLogins:
             raise errors.Forbidden(fault.message) from None
         holder = ended.holder
         if not holder.roles & setting_sections.LOOKS:
-            await self._refused(audit_log.AuditActor(holder.key_id, holder.name), address, "no role")
+            await self._refused(audit_log.actor_of_key(holder), address, "no role")
             raise errors.Forbidden("You may use models but not view pages: you have no role 'viewer' or 'admin' here.")
         kept = await self._begin(page, holder, CARRIED + ended.carried)
         forgotten = set_cookie(page.scope, SIGN_IN, "", LOGIN_PATH, 0, same_site="Lax")

@@ -67,7 +67,7 @@ class PageViewer:
     @property
     def actor(self) -> audit_log.AuditActor:
         """The viewer, as the trail records it."""
-        return audit_log.AuditActor(self.key_id or audit_log.LOCAL, self.name)
+        return audit_log.AuditActor(audit_log.LOCAL) if self.key is None else audit_log.actor_of_key(self.key)
 
     def caller(self) -> RequestCaller:
         """Returns the caller as whom the viewer's own requests to models are made and billed."""

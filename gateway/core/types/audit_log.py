@@ -9,6 +9,7 @@ from gateway.core.frozen_records import record
 
 if TYPE_CHECKING:
     from gateway.core.types.chat import RequestCaller
+    from gateway.core.types.keys import KeyPolicy
 
 ACTIONS = frozenset(
     (
@@ -44,9 +45,12 @@ class AuditActor:
 
 def actor_of(caller: "RequestCaller") -> AuditActor:
     """Returns the actor of a request: the id of its key, with the key's name or else its owner."""
-    if caller.key is not None:
-        return AuditActor(caller.key_id or UNKNOWN_ACTOR, caller.key.name or caller.key.owner)
-    return AuditActor(caller.key_id or ANONYMOUS_ACTOR)
+    return actor_of_key(caller.key) if caller.key is not None else AuditActor(caller.key_id or ANONYMOUS_ACTOR)
+
+
+def actor_of_key(key: "KeyPolicy") -> AuditActor:
+    """Returns the holder of a key as an actor: the key's id, with its name or else its owner."""
+    return AuditActor(key.key_id or UNKNOWN_ACTOR, key.name or key.owner)
 
 
 @record

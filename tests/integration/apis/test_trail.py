@@ -96,7 +96,7 @@ def test_s12_12_page_views_are_told_by_who_looked(guarded: GatewayProcess) -> No
         ("Ada", "conversations.seen", None, None),
         ("Vi", "ui.login", ids["Vi"], None),
         ("Vi", "conversation.seen", conversation, "acme"),
-        (None, "ui.login", None, None),
+        ("uma@acme.example", "ui.login", None, None),
         (None, "ui.login", None, None),
     ]
     assert [each["number"] for each in found] == list(range(before + 1, before + 13))

@@ -105,6 +105,18 @@ def test_s13_16_the_trail_has_what_was_done_on_the_page(gateway: GatewayProcess,
     assert "key.seen" in {each["action"] for each in events}
 
 
+def test_s12_12_a_key_without_a_name_acts_by_its_owner_on_the_page(gateway: GatewayProcess, admin: PageClient) -> None:
+    """As it does in the API: the trail says who it was."""
+    key_id, secret = made(admin, owner="ann@x.org", role_admin="on")
+    with PageClient(gateway.url) as browser:
+        browser.log_in(secret)
+        browser.page("/ui/conversations")
+        sent(browser, "/ui/logout", "/ui/conversations")
+    found = [each for each in api(gateway, "trail?limit=100&order=desc")["data"] if each["actor"] == key_id]
+    assert [each["action"] for each in found] == ["ui.logout", "conversations.seen", "conversations.seen", "ui.login"]
+    assert {each["actor_name"] for each in found} == {"ann@x.org"}
+
+
 def test_s13_16_only_what_was_changed_in_the_form_is_changed(gateway: GatewayProcess, admin: PageClient) -> None:
     """Somebody else's change meanwhile stays, and a form that nobody touched changes nothing."""
     key_id, _ = made(admin, rpm="5", expires_at="2099-01-01T00:00")
