@@ -92,7 +92,7 @@ def test_a_fault_is_told_and_the_question_stays(open_page: Opening) -> None:
     told = page.page.inner_text("#try-talk .failed")
     assert "Error 404" in told
     assert "conversation_not_found" in told
-    assert page.page.locator("#try-talk .failed a[href^='/ui/requests/req_']").count() == 1
+    assert page.page.locator("#try-talk .failed a[href^='/ui/search?q=req_']").count() == 1
     assert page.page.input_value("#try-message") == "Is anybody there?"
     page.errors[:] = [each for each in page.errors if "status of 404" not in each]  # Chromium's own line
 

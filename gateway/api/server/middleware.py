@@ -178,7 +178,7 @@ class EdgeMiddleware:
         except Exception as error:  # the last place where a fault can still become an answer
             fault = as_gateway_error(error, request_id, scope["path"])
             note_fault(log_facts, fault)
-            self._note_refused(scope, fault)
+            note_refused(self._refused, self._clock, scope, fault)
             if begun:
                 raise  # the answer has begun: all that is left is to break the connection
             await send_json(marked, fault.status, _worded(fault, scope), fault.headers)
@@ -189,21 +189,24 @@ class EdgeMiddleware:
             line = {"method": scope["method"], "path": scope["path"], "status": status, "duration_ms": duration}
             log.info("request", **line, **log_facts)
 
-    def _note_refused(self, scope: Scope, fault: errors.GatewayError) -> None:
-        """Notes a request for a model that is refused before the model is called: it leaves no bill."""
-        was_asked = fault.has_bill or isinstance(fault, errors.UpstreamError)
-        if scope["method"] != "POST" or not 400 <= fault.status < 500 or was_asked:
-            return
-        facts, endpoint = scope["gateway"], metrics.endpoint_of(scope["path"])
-        if endpoint in (metrics.OTHER, metrics.PAGE_LABEL):
-            return
-        told = {"field": refusals.field_of(fault.param), "key_id": facts.get("key_id")}
-        who = facts.get("tenant", refusals.NO_TENANT)
-        self._refused.note(
-            refusals.RefusedRequest(
-                facts["request_id"], self._clock.now(), who, endpoint, fault.status, fault.code or fault.type, **told
-            )
+
+def note_refused(
+    refused: refusals.RefusedRequests, clock: ports.Clock, scope: Scope, fault: errors.GatewayError
+) -> None:
+    """Notes a request for a model that is refused before the model is called: it leaves no bill."""
+    was_asked = fault.has_bill or isinstance(fault, errors.UpstreamError)
+    if scope["method"] != "POST" or not 400 <= fault.status < 500 or was_asked:
+        return
+    facts, endpoint = scope["gateway"], metrics.endpoint_of(scope["path"])
+    if endpoint in (metrics.OTHER, metrics.PAGE_LABEL):
+        return
+    told = {"field": refusals.field_of(fault.param), "key_id": facts.get("key_id")}
+    who = facts.get("tenant", refusals.NO_TENANT)
+    refused.note(
+        refusals.RefusedRequest(
+            facts["request_id"], clock.now(), who, endpoint, fault.status, fault.code or fault.type, **told
         )
+    )
 
 
 def _worded(fault: errors.GatewayError, scope: Scope) -> dict[str, Any]:

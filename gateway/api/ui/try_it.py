@@ -24,7 +24,7 @@ from gateway.api.server.asgi import (
     event,
     header,
 )
-from gateway.api.server.middleware import note_fault
+from gateway.api.server.middleware import note_fault, note_refused
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
 from gateway.api.ui.rendering import DECIDED_WORDS, STRATEGY_WORDS, number, said, usd, visible
@@ -506,6 +506,8 @@ class TryIt:
             read = await asked.whole(body)
         except errors.GatewayError as error:
             note_fault(page.scope["gateway"], error)
+            path = TRY_IT_PATHS.get(form.fields.get("api", ""), TRY_IT_PATHS["chat"])
+            note_refused(self._parts.observed.refused, self._parts.clock, {**page.scope, "path": path}, error)
             if is_stream:
                 return PageAnswer(jsons.dumps(error.body()), error.status, {**JSON, **error.headers})
             return await self._render(page, form.kept, error.status, draft=form.message, problem=error)

@@ -104,6 +104,31 @@ def test_s13_10_a_stream_ends_with_the_bill_of_any_other_answer(
 
 
 @pytest.mark.parametrize("headers", [{}, STREAM])
+def test_s13_18_what_is_refused_here_is_listed_and_its_link_leads_there(
+    visit: Visits, keyed_gateway: GatewayProcess, upstream: MockUpstream, headers: dict[str, str]
+) -> None:
+    """As requests of the API are; one whose model was asked has its own page."""
+    visitor = visit(keyed_gateway, "sk-both-of-acme")
+
+    def leads_to(**fields: str) -> tuple[str, str]:
+        answer = visitor.ask(headers, **fields)
+        assert answer.status_code >= 400
+        name = answer.headers["x-request-id"]
+        if not headers:
+            assert f'href="/ui/search?q={name}"' in answer.text
+        return name, visitor.client.get("/ui/search", params={"q": name}).headers["location"]
+
+    for fields in ({"model": "nobody"}, {"temperature": "hot"}, {"api": "none"}):
+        name, location = leads_to(**fields)
+        assert location == f"/ui/refused#{name}"
+        assert name in visitor.client.get("/ui/refused").text
+    upstream.reply(status=400, json={"error": {"message": "no", "type": "invalid_request_error"}})
+    name, location = leads_to()
+    assert location == f"/ui/requests/{name}"
+    assert name not in visitor.client.get("/ui/refused").text
+
+
+@pytest.mark.parametrize("headers", [{}, STREAM])
 def test_s13_10_nothing_is_asked_by_a_form_of_somebody_elses(
     visit: Visits, one_gateway: GatewayProcess, upstream: MockUpstream, headers: dict[str, str]
 ) -> None:

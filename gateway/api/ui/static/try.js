@@ -75,7 +75,7 @@
     if (!request) return;
     const line = made("p", "Request ");
     const link = made("a", request, "id");
-    link.href = `${form.dataset.requests}/${request}`;
+    link.href = `${form.dataset.requests}${request}`;
     line.append(link);
     said.after(line);
   };
@@ -118,7 +118,7 @@
       const stopped = error.name === "AbortError";
       status.textContent = stopped ? "Stopped." : "";
       if (stopped && request) {
-        showBill([{ label: "Request", text: request, href: `${form.dataset.requests}/${request}` }]);
+        showBill([{ label: "Request", text: request, href: `${form.dataset.requests}${request}` }]);
       }
       if (!stopped) showFault(error, request);
     } finally {
