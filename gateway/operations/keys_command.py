@@ -175,8 +175,8 @@ def _in_words(value: object) -> str:
 
 
 def said(options: argparse.Namespace, now: datetime, before: Json | None = None) -> Json:
-    """Returns the fields of a key that the arguments set, in the form of an API request.
-    `before`: the key's `limits` and `context`; those that the arguments do not name stay.
+    """Returns the fields of a key that the arguments set or clear, in the form of an API request; what is both, is set.
+    `before`: the key's `limits` and `context`; those that the arguments do not name, nor clear, stay.
     Raises ValueError: an argument cannot be read."""
     found: Json = {name: value for name in KEY_NAMES if (value := getattr(options, name)) is not None}
     lists = {"roles": options.role, "models": options.model}
@@ -185,7 +185,8 @@ def said(options: argparse.Namespace, now: datetime, before: Json | None = None)
         found["expires_at"] = _expiry(options.expires, now)
     if options.budget:
         found["budgets"] = [_budget(text) for text in options.budget]
-    kept = before or {}
+    cleared = dict.fromkeys(getattr(options, "clear", None) or ())
+    kept = {name: value for name, value in (before or {}).items() if name not in cleared}
     limits = {name: value for name in LIMIT_OPTIONS if (value := getattr(options, name)) is not None}
     if limits:
         found["limits"] = {**kept.get("limits", {}), **limits}
@@ -194,7 +195,7 @@ def said(options: argparse.Namespace, now: datetime, before: Json | None = None)
     for name in ("retention_days", "file_bytes"):
         if (value := getattr(options, name)) is not None:
             found[name] = value
-    return found | dict.fromkeys(getattr(options, "clear", None) or ())
+    return cleared | found
 
 
 def seconds_of(option: str, text: str) -> float:

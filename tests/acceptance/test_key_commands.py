@@ -62,6 +62,10 @@ def test_s12_2_what_commands_change_holds_in_a_running_server(keyed: GatewayProc
     shown = read(keyed, "show", made["id"])
     assert shown == changed
     assert "5/day, 1234567.89/month:soft" in run(keyed, "keys", "show", made["id"]).stdout
+    changed = read(keyed, "update", made["id"], "--clear", "budgets", "--clear", "limits", "--budget", "7/week",
+                   "--rpm", "9")  # fmt: skip
+    assert changed["budgets"] == [{"usd": 7.0, "period": "week", "hard": True}]
+    assert changed["limits"] == {"rpm": 9, "tpm": None, "concurrent": None}
     new = read(keyed, "rotate", made["id"], "--grace", "1h")
     assert [status(keyed, each["key"], "small") for each in (made, new)] == [200, 200]
     assert read(keyed, "revoke", made["id"])["revoked_at"] is not None
