@@ -277,10 +277,11 @@ class UiLogins:
         return _viewer(holder) if holder is not None else None
 
     async def token(self, scope: Scope) -> str:
-        """Returns the token for the forms of this session; for the login's form, if nobody is logged in."""
+        """Returns the token for the forms of this session; without one, for the login's form, whose cookie no other
+        page gets."""
         bound = WITHOUT_KEYS
         if self._has_keys:
-            bound = f"{cookie(scope, SESSION) or ''}\0{cookie(scope, LOGIN) or ''}".encode("utf-8", "replace")
+            bound = (cookie(scope, SESSION) or cookie(scope, LOGIN) or "").encode("utf-8", "replace")
         return hmac.digest(await self._parts.store.secret(), b"ui-form\0" + bound, "sha256").hex()
 
     async def show(self, page: PageRequest) -> PageAnswer:

@@ -105,6 +105,14 @@ def test_s13_16_the_trail_has_what_was_done_on_the_page(gateway: GatewayProcess,
     assert "key.seen" in {each["action"] for each in events}
 
 
+@pytest.mark.parametrize("path", ["/ui/login", "/ui/login?key=x", "/ui/nowhere", "/ui"])
+def test_s13_2_who_is_logged_in_logs_out_on_any_page(admin: PageClient, path: str) -> None:
+    """The login's own page has the same menu."""
+    token = WebPage(admin.get(path).text).tokens[0]
+    assert admin.post("/ui/logout", {"csrf": token}).status_code == 303
+    assert admin.get("/ui/conversations").status_code == 303
+
+
 def test_s12_12_a_key_without_a_name_acts_by_its_owner_on_the_page(gateway: GatewayProcess, admin: PageClient) -> None:
     """As it does in the API: the trail says who it was."""
     key_id, secret = made(admin, owner="ann@x.org", role_admin="on")
