@@ -53,7 +53,12 @@ class KeyPolicy:
 
     def may_ask(self, model: str) -> bool:
         """Returns whether requests with the key may name that model."""
-        return not self.models or any(fnmatchcase(model, pattern) for pattern in self.models)
+        return not self.models or any(names_model(pattern, model) for pattern in self.models)
+
+
+def names_model(pattern: str, model: str) -> bool:
+    """Returns whether a pattern of a key's `models` names a model: `*` stands for any characters, nothing else does."""
+    return fnmatchcase(model, pattern.replace("[", "[[]").replace("?", "[?]"))
 
 
 @record

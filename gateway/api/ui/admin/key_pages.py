@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +20,7 @@ from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, redirect
 from gateway.core import errors, ids, jsons, printing
 from gateway.core.config import setting_sections
+from gateway.core.types import keys
 from gateway.storage import audit_events
 
 Json = dict[str, Any]
@@ -221,7 +221,7 @@ class KeyPages:
     def _serves(self, pattern: str) -> bool:
         if self._router.serves_unlisted or self._router.lists(pattern):
             return True
-        return any(fnmatchcase(entry.model_name, pattern) for entry in self._settings.model_list)
+        return any(keys.names_model(pattern, entry.model_name) for entry in self._settings.model_list)
 
     async def _form(
         self,

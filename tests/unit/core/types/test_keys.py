@@ -16,6 +16,9 @@ from gateway.core.types.keys import policy_of
         (("gpt-*",), "GPT-4o", False),
         (("gpt-*", "claude-3"), "claude-3", True),
         (("*",), "anything", True),
+        (("claude[1m]",), "claude[1m]", True),
+        (("claude[*",), "claude[1m]", True),
+        (("gpt-[45]*", "gpt-?o"), "gpt-4o", False),
     ],
 )
 def test_s12_1_a_key_names_the_models_that_it_may_ask(models: tuple[str, ...], asked: str, may: bool) -> None:
