@@ -1,5 +1,6 @@
 """`/ui/try` as a person uses it: with a script, without one, by the keyboard, on a small screen."""
 
+import json
 import re
 from decimal import Decimal
 from typing import Any
@@ -55,6 +56,20 @@ def test_a_question_with_a_document_is_answered_beside_its_bill(
     page.shot(f"try{'-narrow' if narrow else ''}{'-dark' if dark else ''}")
     assert not page.overflowing()
     assert not page.findings()
+
+
+def test_calls_of_tools_stand_in_the_order_of_the_answer(open_page: Opening, world: World) -> None:
+    page = open_page("/ui/try")
+    world.upstream.reply(text="Let me look.", tool_calls=[("first", {"n": 1}), ("second", {"n": 2})])
+    page.page.click("summary:has-text('API, parameters')")
+    named = [{"type": "function", "function": {"name": name}} for name in ("first", "second")]
+    page.page.fill("#try-tools", json.dumps(named))
+    ask(page, "Look it up.")
+    assert answered(page) == "Let me look."
+    assert [each.partition("(")[0] for each in page.page.locator("#try-talk .call").all_inner_texts()] == [
+        "first",
+        "second",
+    ]
 
 
 def test_the_next_question_goes_on_with_the_conversation(open_page: Opening, world: World) -> None:

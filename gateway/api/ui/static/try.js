@@ -107,7 +107,7 @@
           showBill(told.bill);
           complete = true;
         }
-        for (const call of told.calls || []) said.after(made("pre", call, "call said"));
+        said.after(...(told.calls || []).map(call => made("pre", call, "call said")));
         if (told.conversation) goOn(told.conversation);
       }
       if (!complete) throw { message: "The answer broke off." };
