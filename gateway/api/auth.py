@@ -113,8 +113,9 @@ class RuntimeKeys:
 
 ANONYMOUS = "anonymous"
 """Tenant of all requests without a token."""
-UNKNOWN = "unknown"
-"""Tenant of a request while the storage, and with it the secret of the hashes, cannot be reached."""
+UNKNOWN = "(unknown)"
+"""Tenant of a request while the storage, and with it the secret of the hashes, cannot be reached. No tenant of a key or
+a token can be named so."""
 MAX_TENANTS = 10_000
 """Hashes in the cache; some 200 bytes each."""
 FORWARDED_HEADERS = (b"openai-organization", b"openai-project", b"openai-beta")

@@ -4,8 +4,9 @@ import hmac
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from gateway.api.auth import KeyAuthenticator
+from gateway.api.auth import KeyAuthenticator, check_known
 from gateway.core.config.settings import Settings
 from gateway.core.errors import Forbidden, StorageUnavailable, Unauthorized
 
@@ -60,6 +61,19 @@ async def test_nobody_waits_for_an_id_while_the_storage_is_away() -> None:
     assert store.asked == 1, "asked once in a while"
     with pytest.raises(StorageUnavailable):
         await keyed.holder("gw-first-key")
+
+
+async def test_s8_a_tenant_may_have_any_name_that_a_key_can_give_it() -> None:
+    """Only a request that nobody could be found for, while the storage is away, has no tenant."""
+    store = Secret()
+    keyed = authenticator(store, {"key": "gw-first-key", "tenant": "unknown"})
+    check_known((await keyed.caller(request("gw-first-key"))).tenant)
+    store.is_away = True
+    nobody = (await authenticator(store).caller(request("sk-of-the-client"))).tenant
+    with pytest.raises(StorageUnavailable):
+        check_known(nobody)
+    with pytest.raises(ValidationError):
+        authenticator(store, {"key": "gw-first-key", "tenant": nobody})
 
 
 async def test_without_the_role_user_a_key_only_reads() -> None:
