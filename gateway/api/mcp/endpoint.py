@@ -9,9 +9,9 @@ from gateway.api.api_call import received
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.mcp.asker import ASKER, McpCaller
 from gateway.api.mcp.past.conversation_search import PastSearch
-from gateway.api.server.asgi import Receive, Scope, Send, header
+from gateway.api.server.asgi import Receive, Scope, Send, header, send_json
 from gateway.api.server.middleware import is_foreign, is_local
-from gateway.core import errors
+from gateway.core import errors, jsons
 from gateway.core.config import exposure
 from gateway.core.config.settings import Settings
 from gateway.storage import EntityStore, LargeDocuments
@@ -24,6 +24,8 @@ PATH = "/mcp"
 MAX_BYTES = 2**20
 """Of a request: arguments are short."""
 PACKAGES = ("mcp", "mcp_types")
+INVALID_ID = {"code": -32600, "message": "Invalid request: `id` must be a string or an integer."}
+"""JSON-RPC's error for a request that could not be answered by its id."""
 
 
 class McpNotInstalled(errors.GatewayError):
@@ -66,6 +68,9 @@ class McpEndpoint:
         if is_foreign(scope) and "*" not in origins and origin not in origins:
             raise errors.Forbidden("A page of another site may not ask: server.cors_origins does not name its origin.")
         got = await received(scope, receive, self._auth, min(MAX_BYTES, self._settings.server.max_body_bytes))
+        if _has_invalid_id(got.raw):
+            await send_json(send, 400, {"jsonrpc": "2.0", "id": None, "error": INVALID_ID})
+            return
         server = await self._made()
         own = {**scope, ASKER: McpCaller(got.caller.tenant, self._is_near(scope), got.caller.user)}
         own["headers"] = [pair for pair in scope["headers"] if pair[0] != b"origin"]  # it was checked above
@@ -104,6 +109,18 @@ def _load() -> tuple[Any, Any]:
     from gateway.api.mcp import server, tools
 
     return server.McpServer, tools.McpTools
+
+
+def _has_invalid_id(raw: bytes) -> bool:
+    """Returns whether a request has an id that MCP does not allow: the package `mcp` would take it for a notification,
+    which is not answered. What is no message at all is left to the package."""
+    try:
+        message = jsons.loads_exact(raw)
+    except ValueError:
+        return False
+    if not isinstance(message, dict) or "method" not in message or "id" not in message:
+        return False
+    return not isinstance(message["id"], int | str) or isinstance(message["id"], bool)
 
 
 def _again(raw: bytes, receive: Receive) -> Receive:

@@ -289,6 +289,18 @@ def test_s10_12_what_is_no_message_is_refused(one_gateway: GatewayProcess, conte
     assert posted(one_gateway).status_code == 200
 
 
+@pytest.mark.parametrize("odd", [None, 1.5, 1.0, True, [], {}])
+def test_s10_12_a_request_with_an_id_that_is_none_is_told_so(one_gateway: GatewayProcess, odd: Any) -> None:
+    """MCP: an id is a string or an integer. Such a request is no notification, which nobody answers."""
+    answer = posted(one_gateway, body={"jsonrpc": "2.0", "id": odd, "method": "tools/list"})
+    assert (answer.status_code, answer.json()["error"]["code"], answer.json()["id"]) == (400, -32600, None)
+    told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    assert posted(one_gateway, body=told).status_code == 202
+    for held in ("a", 2**70):
+        body = {"jsonrpc": "2.0", "id": held, "method": "tools/list"}
+        assert posted(one_gateway, body=body).json()["id"] == held
+
+
 def test_s10_12_there_is_no_stream_to_wait_at(one_gateway: GatewayProcess) -> None:
     for method in ("GET", "DELETE", "PUT"):
         assert httpx.request(method, f"{one_gateway.url}/mcp", trust_env=False, timeout=30).status_code == 405
