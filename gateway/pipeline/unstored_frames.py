@@ -336,16 +336,15 @@ class UnstoredFrames:
     ) -> ConversationHistory:
         """Adds to the conversation what its branch has cost, and when it was last used, where that is known."""
         tenant, name = request.caller.tenant, _used(key, history)
-        used = await self._cache.first(tenant, [name])
-        at = key.opened(name, used[1]) if used is not None else None
-        if at is None:
+        used = [at for value in await self._cache.copies(tenant, name) if (at := key.opened(name, value)) is not None]
+        if not used:
             return history
         names = [key.of_path(COSTS + path) for path in paths]
         found = await self._cache.first(tenant, names)
         costs = key.opened(names[found[0]], found[1]) if found is not None else None
         return replace(
             history,
-            used_at=datetime.fromtimestamp(int.from_bytes(at), UTC),
+            used_at=datetime.fromtimestamp(max(map(int.from_bytes, used)), UTC),
             costs=bill.BranchCosts.of_text(key.hidden(names[found[0]], costs).decode("utf-8", "replace"))
             if found is not None and costs is not None
             else None,

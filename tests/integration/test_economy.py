@@ -229,6 +229,24 @@ async def test_s4_i7_over_replicas_and_a_restart(world: World, store: bool) -> N
     assert labels(agent.forwarded[-1]) == cleared
 
 
+async def test_s4_i7_a_replica_that_was_not_asked_for_long_knows_that_the_cache_is_warm(
+    world: World, store: bool
+) -> None:
+    """It is the latest use of the conversation that counts, on whichever replica that was."""
+    await world.start()
+    agent, replicas = Agent(world, store=store), world.gateways
+    world.gateways = replicas[:1]
+    await agent.turn(15)
+    world.clock.at += PAUSE
+    world.gateways = replicas[1:]
+    await agent.turn(18)
+    world.gateways = replicas[:1]
+    await agent.turn(18)
+    world.gateways = replicas
+    assert agent.breaks == [16]
+    assert [n for n, each in enumerate(agent.economics) if each.get("pass") == "cold"] == [15]
+
+
 async def test_s4_i7_what_was_cut_and_called_for_again_stays_the_next_time(world: World, store: bool) -> None:
     """Others of its age leave."""
     agent = Agent(world, store=store)

@@ -34,6 +34,12 @@ class FrameCache:
         found = await self._shared.get_many([FRAME_PREFIX + key for key in others])
         return next(((n, value) for n, value in enumerate(found) if value and len(value) <= MAX_BYTES), own)
 
+    async def copies(self, tenant: str, key: str) -> list[bytes]:
+        """Returns what this process and the shared cache hold under a key that replicas write again: either may be the
+        later one, as the shared cache may have failed meanwhile."""
+        shared = await self._shared.get_many([FRAME_PREFIX + key]) if self._shared is not None else ()
+        return [value for value in (self._own(tenant, key), *shared) if value and len(value) <= MAX_BYTES]
+
     async def keep(self, tenant: str, key: str, value: bytes, ttl: float | None = None) -> None:
         """Caches a frame, unless it exceeds `MAX_BYTES`. `ttl`: seconds; None: the cache's own `ttl`."""
         if len(value) > MAX_BYTES:
