@@ -300,6 +300,7 @@ def _meter(
             counted=context.fitted.tokens,
             left=context.left_out,
             rewritten=context.fitted.new_pass or (note is not None and note.passed is not None),
+            at=prepared.request.arrived_at.timestamp(),
             idle=used_at is not None and prepared.request.arrived_at - used_at > prompt_cache.LIFETIME,
             is_told=is_told or bool(found_bounces.tokens),
             bounced=found_bounces.tokens,
@@ -539,6 +540,8 @@ MIN_HEAD_TOKENS = 1024
 """With a warm cache, most providers read an unchanged head from it if the head is at least this long."""
 ZERO = Decimal(0)
 NOTHING_SPENT = bill.BranchCosts("", 0, 0, ZERO, ZERO)
+MAX_OTHERS = 4
+"""Models of a branch, beside the latest, whose latest prompts are known."""
 
 
 def metered(
@@ -553,6 +556,7 @@ def metered(
     counted: int,
     left: bill.LeftOutTokens | None,
     rewritten: bool,
+    at: float = 0.0,
     idle: bool = False,
     is_told: bool = True,
     bounced: int = 0,
@@ -571,6 +575,7 @@ def metered(
         counted: tokens of the prompt as the gateway counts them; its other counts are scaled by what was reported.
         left: what was left out of the prompt.
         rewritten: a pass changed what was forwarded before.
+        at: when the request arrived, in seconds since 1970.
         idle: the conversation was unused for so long that its cache may have expired.
         is_told: `economics` is wanted beside the sums; else it is {}.
         bounced: tokens of results that were read again soon after they had been cut, by the gateway's count.
@@ -578,7 +583,8 @@ def metered(
     prompt = bill.figure(usage, "prompt_tokens")
     scale = prompt / counted if counted else 1.0
     tokens = round(scale * left.tokens) if left is not None else 0
-    known = before if before is not None and before.model == model else None
+    known = _latest_of(before, model, at)
+    is_back = known is not before  # another model was asked meanwhile, and may have had a pass
     reads, writes = bill.told(usage, bill.CACHE_READ_NAMES), bool(bill.told(usage, bill.CACHE_WRITE_NAMES))
     changes = bool(tokens or rewritten or (known is not None and known.left_tokens))
     charged = partial(_rates, usage, prices, reads=bool(reads), writes=writes)
@@ -586,7 +592,7 @@ def metered(
     added = ZERO
     is_cold = note.is_cold or known is None
     cached = known.prompt_tokens - known.left_tokens if known is not None else 0
-    if reads and not rewritten and cached >= prompt_cache.MIN_CACHED_TOKENS:
+    if reads and not (rewritten or is_back) and cached >= prompt_cache.MIN_CACHED_TOKENS:
         is_cold = not any(reads)  # the upstream knows better
     if idle and rewritten and reads and left is not None and scale * left.unchanged >= MIN_HEAD_TOKENS:
         is_cold = not any(reads)
@@ -595,6 +601,8 @@ def metered(
         sent = 0 if is_cold or known is None else known.prompt_tokens - known.left_tokens
         if rewritten and left is not None:
             sent = min(sent, round(scale * left.unchanged))
+        if is_back:
+            sent = min(sent, max(reads, default=0))
         own = charged(prompt) or rates
         added = cost.rounded(cost.EXACT_MONEY.subtract(rates.prompt(prompt + tokens, whole), own.prompt(prompt, sent)))
     direct = max(ZERO, primary + added)
@@ -624,7 +632,24 @@ def metered(
         note.clearable,
         cut=sums.cut,
         bounced=sums.bounced,
+        others=_others(sums, model),
     )
+
+
+def _latest_of(before: bill.BranchCosts | None, model: str, at: float) -> bill.BranchCosts | bill.OtherPrompt | None:
+    """Returns the latest prompt of a model in a branch; None if its provider has forgotten it, or never had one."""
+    if before is None or before.model == model:
+        return before
+    return next((each for each in before.others if each.model == model and each.until >= at), None)
+
+
+def _others(before: bill.BranchCosts, model: str) -> tuple[bill.OtherPrompt, ...]:
+    """Returns the latest prompts of the models other than this one, which has just been asked."""
+    latest, sent = [], before.sent
+    if sent is not None:
+        until = sent.at + sent.lifetime
+        latest.append(bill.OtherPrompt(before.model, before.prompt_tokens, before.left_tokens, until))
+    return tuple(each for each in (*latest, *before.others) if each.model != model)[:MAX_OTHERS]
 
 
 def _rates(

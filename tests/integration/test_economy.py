@@ -36,7 +36,7 @@ PRICES = {
 }
 FACTS = {
     name: ModelFacts(name, max_input_tokens=window, prices=prices, tokenizer="o200k_base")
-    for name, window, prices in (("m", 200_000, PRICES), ("unpriced", 30_000, {}))
+    for name, window, prices in (("m", 200_000, PRICES), ("other", 200_000, PRICES), ("unpriced", 30_000, {}))
 }
 READING: Json = {"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}
 LIFE, PAUSE = timedelta(minutes=5), timedelta(minutes=6)
@@ -56,7 +56,8 @@ class Provider:
         """When each beginning was last sent."""
 
     def usage_of(self, body: Json) -> Json:
-        read = written = beginning = 0
+        read = written = 0
+        beginning = hash(body["model"])  # each model has its own
         for message in body["messages"]:
             beginning = hash((beginning, orjson.dumps(message)))
             at = self._known.get(beginning)
@@ -105,7 +106,7 @@ class Agent:
         self.forwarded.append(orjson.loads(orjson.dumps(gateway.upstream.sent[-1]["messages"])))
         self.bills.append(answer["response_metadata"])
         self.paid += Decimal(str(answer["usage"].get("cost") or 0))
-        self.unmanaged += self.direct.cost(self.direct.usage_of({"messages": self.said}))
+        self.unmanaged += self.direct.cost(self.direct.usage_of({"model": self.model, "messages": self.said}))
         return answer
 
     async def steps(self, count: int, words: int = 300, name: str = "read", **more: str) -> None:
@@ -509,6 +510,17 @@ async def test_s6_the_meter_says_what_the_provider_would_have_charged(world: Wor
         assert sum(Decimal(each["estimated_saving"]) for each in agent.economics) > Decimal("0.1") * whole
     else:
         assert saved > Decimal("0.1") * whole
+
+
+async def test_s6_the_meter_knows_the_models_between_which_a_session_goes(world: World) -> None:
+    """Where a pass is made meanwhile, too: each model would still have had in its cache what it was sent last."""
+    agent = Agent(world, store=True, max_input_tokens=9_000)
+    for model in ("m", "other") * 4:
+        agent.model = model
+        await agent.turn(6)
+    assert agent.breaks, "passes for room"
+    saved = sum(Decimal(each["net_saving"]) for each in agent.economics)
+    assert abs(saved - (agent.unmanaged - agent.paid)) <= Decimal("0.04") * agent.unmanaged
 
 
 async def test_s4_i7_a_plain_chat_has_no_economics(world: World) -> None:

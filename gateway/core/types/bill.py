@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from gateway.core import jsons
 from gateway.core.frozen_records import record
@@ -713,6 +713,16 @@ class ResultMarks:
         return (*older, *([cls(0, b"".join(new))] if new else ()))
 
 
+class OtherPrompt(NamedTuple):
+    """The latest prompt of a model that a branch has left for another. `until`: when its provider has forgotten it at
+    the latest, in seconds since 1970; the rest as in `BranchCosts`."""
+
+    model: str
+    prompt_tokens: int
+    left_tokens: int
+    until: int
+
+
 @record
 class BranchCosts:
     """Running sums up to an answer, in USD, stored with it, so that no request walks its history for them.
@@ -726,6 +736,7 @@ class BranchCosts:
         clearable: tokens that a pass would have cleared, if none was made (`observe`).
         sent: what its latest request forwarded, if the provider reports what it reads from its cache.
         cut: tool results that recently left the window or became labels; `bounced`: those that were read again.
+        others: the latest prompts of other models, the latest model first.
     """
 
     model: str
@@ -737,16 +748,17 @@ class BranchCosts:
     sent: SentPrompt | None = None
     cut: tuple[ResultMarks, ...] = ()
     bounced: tuple[ResultMarks, ...] = ()
+    others: tuple[OtherPrompt, ...] = ()
 
     def as_text(self) -> str:
         """Serializes the sums for storage; money is in whole picodollars."""
         money = [int(self.direct / PICO), int(self.billed / PICO)]
         more: list[Any] = [self.sent.as_list()] if self.sent is not None else []
-        if self.cut or self.bounced:
+        if self.cut or self.bounced or self.others:
             marks = (
                 [[each.age, b64encode(each.digests).decode()] for each in found] for found in (self.cut, self.bounced)
             )
-            more = [*(more or [None]), *marks]
+            more = [*(more or [None]), *marks, *([[*map(list, self.others)]] if self.others else ())]
         return jsons.dumps_text([self.model, self.prompt_tokens, self.left_tokens, *money, self.clearable, *more])
 
     @classmethod
@@ -760,7 +772,8 @@ class BranchCosts:
                 tuple(ResultMarks(int(age), b64decode(digests, validate=True)) for age, digests in found)
                 for found in (more[1:3] if len(more) > 2 else ((), ()))
             )
-            return cls(str(model), int(prompt), int(left), *money, int(clearable), known, cut, bounced)
+            others = tuple(OtherPrompt(str(name), *map(int, given)) for name, *given in (more[3] if more[3:] else ()))
+            return cls(str(model), int(prompt), int(left), *money, int(clearable), known, cut, bounced, others)
         except (ValueError, TypeError):
             return None
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.billing.prompt_cache import CacheRates, cache_rates
-from gateway.core.types.bill import BranchCosts, EconomyNote, LeftOutTokens, ResultMarks, SentPrompt
+from gateway.core.types.bill import BranchCosts, EconomyNote, LeftOutTokens, OtherPrompt, ResultMarks, SentPrompt
 from gateway.pipeline.billing import metered
 
 READ, WRITE, PLAIN = Decimal("0.0000003"), Decimal("0.00000375"), Decimal("0.000003")
@@ -114,10 +114,37 @@ def test_another_model_has_another_cache() -> None:
 
 
 SENT = SentPrompt("openai/m", "aa", "bb", 0, b"abcd", 7, 300, 9)
+OTHERS = (OtherPrompt("other", 40_000, 22_000, 307), OtherPrompt("third", 1, 0, 5))
+
+
+@pytest.mark.parametrize(("at", "is_warm"), [(300, True), (308, False)])
+def test_s6_a_model_that_is_asked_again_had_its_latest_prompt_in_its_cache(at: float, is_warm: bool) -> None:
+    """The client went to another model and came back, within the time for which providers cache a prompt."""
+    before = BranchCosts("m", 48_000, 30_000, Decimal(3), Decimal(2), sent=SENT, others=OTHERS)
+    economics, sums = measured(CACHED, before=before, model="other", at=at)
+    rates = CacheRates(READ, WRITE)
+    whole, sent = (40_000, 18_000) if is_warm else (0, 0)
+    direct = rates.prompt(50_000, whole) - rates.prompt(20_000, sent)
+    assert Decimal(economics["direct_cost"]) == Decimal("0.1") + direct
+    assert sums.others == (OtherPrompt("m", 48_000, 30_000, 307), OTHERS[1])
+
+
+def test_s6_what_a_pass_of_another_model_had_written_anew_is_no_saving() -> None:
+    """What this model reads of its cache shows what the pass left of its latest prompt."""
+    usage = {"prompt_tokens": 20_000, "prompt_tokens_details": {"cached_tokens": 2_000, "cache_write_tokens": 18_000}}
+    before = BranchCosts("m", 48_000, 30_000, Decimal(3), Decimal(2), sent=SENT, others=OTHERS)
+    economics, _ = measured(usage, before=before, model="other", primary=Decimal(1))
+    rates = CacheRates(READ, WRITE)
+    direct = rates.prompt(50_000, 40_000) - rates.prompt(20_000, 2_000)
+    assert Decimal(economics["direct_cost"]) == 1 + direct
+
+
 MARKS = (ResultMarks(3, b"sixsix"), ResultMarks(0, b"twelve bytes"))
 
 
-@pytest.mark.parametrize("more", [{}, {"sent": SENT}, {"cut": MARKS}, {"sent": SENT, "bounced": MARKS}])
+@pytest.mark.parametrize(
+    "more", [{}, {"sent": SENT}, {"cut": MARKS}, {"sent": SENT, "bounced": MARKS}, {"others": OTHERS}]
+)
 def test_sums_are_stored_to_the_picodollar(more: dict[str, Any]) -> None:
     sums = BranchCosts("m", 1, 0, Decimal("1.000000000001"), Decimal("-0.5"), 7, **more)
     assert BranchCosts.of_text(sums.as_text()) == sums
