@@ -61,15 +61,18 @@ def cache_rates(
     return CacheRates(read, full if write is None else write)
 
 
-def cache_lifetime(request: ChatRequest, prices: Mapping[str, Decimal]) -> timedelta:
+def cache_lifetime(
+    request: ChatRequest, prices: Mapping[str, Decimal], messages: Iterable[Mapping[str, Any]]
+) -> timedelta:
     """Returns how long the provider's cache holds what a request leaves in it at most, as its client wants it. Marks of
     an hour, and OpenAI's retention, are looked for in each message.
-    `prices`: the model's, USD per token by LiteLLM's names."""
+    `prices`: the model's, USD per token by LiteLLM's names; `messages`: those of the whole conversation: marks are
+    forwarded again with those that are not sent again."""
     for fields in _bodies(request):
         if fields.get(RETENTION) is not None:
             return FOR_AN_HOUR if fields[RETENTION] == "in_memory" else FOR_A_DAY
     marks = [mark.value for mark in request.native.marks] if request.native is not None else []
-    if any(map(_is_for_an_hour, marks)) or any(map(_has_hour, _marked(request))):
+    if any(map(_is_for_an_hour, marks)) or any(map(_has_hour, _marked(request, messages))):
         return FOR_AN_HOUR
     return LIFETIME if WRITE in prices else LIFETIME_AT_LEAST
 
@@ -80,11 +83,11 @@ def _bodies(request: ChatRequest) -> Iterable[Mapping[str, Any]]:
         yield request.native.fields
 
 
-def _marked(request: ChatRequest) -> Iterable[Any]:
+def _marked(request: ChatRequest, messages: Iterable[Mapping[str, Any]]) -> Iterable[Any]:
     for fields in _bodies(request):
         yield fields
         yield from fields.get("tools") or ()
-    for message in request.messages:
+    for message in messages:
         yield message
         yield from parts_of(message.get("content"))
 

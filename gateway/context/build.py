@@ -258,7 +258,8 @@ def economic_rates(inputs: ContextInputs, material: WindowInputs, prompt_tokens:
         return None
     prices, tier = inputs.facts.prices, request.forward.get("service_tier")
     is_bought = prices_decide(inputs) and prompt_cache.WRITE_HOUR in prices
-    for_an_hour = is_bought and prompt_cache.cache_lifetime(request, prices) == prompt_cache.FOR_AN_HOUR
+    said = (message.body for message in material.messages)
+    for_an_hour = is_bought and prompt_cache.cache_lifetime(request, prices, said) == prompt_cache.FOR_AN_HOUR
     return prompt_cache.cache_rates(prices, prompt_tokens, for_an_hour=for_an_hour, service_tier=tier)
 
 

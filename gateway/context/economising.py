@@ -4,6 +4,7 @@ and new results get shorter forms, once, before a model is first sent them (I8).
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -166,12 +167,19 @@ def _as_fitted(measured: MeasuredInputs, fitted: PackedWindow) -> MeasuredInputs
 
 
 def _is_cold(measured: MeasuredInputs) -> bool:
-    """Returns whether nothing of the prompt can still be in the provider's cache."""
-    inputs, used_at = measured.inputs, measured.inputs.history.used_at
-    if used_at is None:
+    """Returns whether nothing of the prompt can still be in the provider's cache, as this request or the previous one
+    wanted it."""
+    inputs, history = measured.inputs, measured.inputs.history
+    if history.used_at is None:
         return False
-    idle = inputs.request.arrived_at - used_at
-    return idle > prompt_cache.LIFETIME and idle > prompt_cache.cache_lifetime(inputs.request, inputs.facts.prices)
+    idle = inputs.request.arrived_at - history.used_at
+    if idle <= prompt_cache.LIFETIME:
+        return False
+    sent = history.costs.sent if history.costs is not None else None
+    if sent is not None and idle <= timedelta(seconds=sent.lifetime):
+        return False
+    said = (message.body for message in measured.material.messages)
+    return idle > prompt_cache.cache_lifetime(inputs.request, inputs.facts.prices, said)
 
 
 def _may_not_change(measured: MeasuredInputs) -> bool:

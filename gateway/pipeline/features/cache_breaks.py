@@ -79,5 +79,5 @@ def _sent(prepared: PreparedRequest, usage: Mapping[str, Any]) -> bill.SentPromp
     sent = prompt_cache.sent_prompt(prepared.wire.deployment.route, tools, prepared.messages)
     written, prompt = bill.told(usage, bill.CACHE_WRITE_NAMES), bill.figure(usage, "prompt_tokens")
     kept = sum(bill.cache_tokens(usage)) if written else prompt if prompt >= prompt_cache.MIN_CACHED_TOKENS else 0
-    lifetime = prompt_cache.cache_lifetime(request, prepared.facts.prices).total_seconds()
+    lifetime = prompt_cache.cache_lifetime(request, prepared.facts.prices, prepared.messages).total_seconds()
     return replace(sent, at=int(request.arrived_at.timestamp()), lifetime=int(lifetime), kept=kept)

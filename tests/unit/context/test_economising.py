@@ -11,7 +11,7 @@ import pytest
 from gateway.context.manager import BuiltContext
 from gateway.conversations.message_forms import as_frozen
 from gateway.core.config.settings import ContextSettings
-from gateway.core.types.bill import BranchCosts
+from gateway.core.types.bill import BranchCosts, SentPrompt
 from gateway.core.types.chat import ContextOptions, ModelFacts, PromptBudget
 from gateway.core.types.conversation import ConversationHistory, FrozenDecision, PromptFrame
 from gateway.core.types.memory import MemoryEntity
@@ -107,6 +107,20 @@ async def test_s4_i7_a_client_that_pays_for_an_hour_has_an_hour() -> None:
     messages = [user([marked]), *loop(20)[1:]]
     assert left(await built(messages, timedelta(minutes=59))) == []
     assert left(await built(messages, timedelta(minutes=61))) == OLD
+
+
+async def test_s4_i7_an_hour_that_was_paid_for_is_an_hour_whatever_is_sent_now() -> None:
+    """It was asked for by the request before; or the mark is in a message that the client need not send again."""
+    costs = BranchCosts("gpt-4o", 1, 0, Decimal(1), Decimal(1), sent=SentPrompt("r", "", "", 0, b"", 0, 3600))
+    assert left(await built(loop(20), timedelta(minutes=59), costs=costs)) == []
+    assert left(await built(loop(20), timedelta(minutes=61), costs=costs)) == OLD
+    marked = {"type": "text", "text": "Mend the harbour.", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    messages = [user([marked]), *loop(20)[1:]]
+    for minutes, gone in ((59, []), (61, OLD)):
+        delta = chat(messages[-1:], options=AUTO)
+        told = conversation(messages, timedelta(minutes=minutes))
+        made = await context_manager().build(delta, told, PRICED, PromptBudget(100_000, 128_000))
+        assert left(made) == gone
 
 
 async def test_s4_i7_what_is_being_edited_stays_as_it_was_read() -> None:
