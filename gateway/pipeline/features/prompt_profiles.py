@@ -66,7 +66,8 @@ class ProfileComposer:
     ) -> ReadAs | None:
         mode, source = prepared.request.options.profile, "request"
         if mode is None:
-            mode, source = inferred([message.body for message in history.messages], history.profile)
+            bodies = [message.body for message in history.messages]
+            mode, source = inferred(bodies, history.profile, is_latest=history.at_head)
         profile = self._composed(mode, source, prepared.facts)
         first = ({"role": "system", "content": profile.text},) if profile.text else ()
         return ReadAs(replace(history, instructions=(*first, *history.instructions)), profile.reported)
@@ -89,20 +90,29 @@ class ProfileComposer:
         return PromptProfile(mode, source, text, tokens, counter.text(monolith(self._profiles)) - tokens)
 
 
-def inferred(messages: Sequence[dict[str, Any]], before: str | None) -> tuple[str, str]:
+def inferred(messages: Sequence[dict[str, Any]], before: str | None, *, is_latest: bool = True) -> tuple[str, str]:
     """Infers the mode of a conversation, and names its source: the message that begins the current turn, else the tools
     used in the turn before it, else the mode before; the same in each step of a turn.
-    `before`: the mode that the conversation had."""
+    `before`: the mode that the conversation had, if it is stored; else the earlier turns show it, and also where the
+    messages do not continue its latest turn (`is_latest` False): then it is that of another branch."""
     starts = tool_steps.turn_starts(str(message.get("role")) for message in messages)
-    if starts:
-        if (
-            mode := _mode_of(LETTERS.findall(tool_steps.text_of(messages[starts[-1]].get("content"))[:FIRST_CHARS]))
-        ) is not None:
-            return mode, "message"
-        first = starts[-2] if len(starts) > 1 else 0
-        if (mode := _mode_of(_tools_of(messages[first : starts[-1]]))) is not None:
-            return mode, "tools"
+    for number in range(len(starts) - 1, -1, -1):
+        mode, source = _called_for(messages, starts, number)
+        if mode is not None:
+            return mode, source if number == len(starts) - 1 else "conversation"
+        if before is not None and is_latest:
+            break
     return (before, "conversation") if before is not None else (GENERAL, "default")
+
+
+def _called_for(messages: Sequence[dict[str, Any]], starts: Sequence[int], number: int) -> tuple[str | None, str]:
+    """Returns the mode that a turn calls for by itself, and its source."""
+    at = starts[number]
+    mode = _mode_of(LETTERS.findall(tool_steps.text_of(messages[at].get("content"))[:FIRST_CHARS]))
+    if mode is not None:
+        return mode, "message"
+    first = starts[number - 1] if number else 0
+    return _mode_of(_tools_of(messages[first:at])), "tools"
 
 
 def composed(profiles: PromptProfiles, mode: str) -> str:

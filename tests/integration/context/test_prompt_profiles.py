@@ -99,8 +99,21 @@ def test_s11_7_agents_read_it_in_front(team: Team) -> None:
 
 
 def test_s11_7_what_is_not_stored_is_the_same_in_each_request(team: Team) -> None:
-    """§11.7, §2.5: with `store: false` the mode comes from what was sent alone."""
+    """§11.7, §2.5, §4 I7: with `store: false` the mode comes from what was sent alone, and stays as well."""
     sent = [user("Create a lamp"), {"role": "assistant", "content": "Done."}, user("Thanks")]
     for _ in range(2):
         first, told = asked(team, *sent, store=False)
-        assert (first, told["source"]) == (system("general"), "default")
+        assert (first, told["source"]) == (system("creation"), "conversation")
+
+
+def test_s11_7_a_branch_keeps_its_own_mode(team: Team) -> None:
+    """§11.7, §4 I7: who edits an old message is not sent the mode of what was said after it."""
+    said = [user("Create a lamp"), {"role": "assistant", "content": ""}]
+    for number, words in enumerate(("Thanks", "Find the lamp")):
+        asked(team, *said[: 2 * number + 1])
+        said[2 * number + 1]["content"] = team.items()[-1]["content"][0]["text"]
+        said += [user(words), {"role": "assistant", "content": ""}]
+    first, _ = asked(team, *said[:5])
+    assert first == system("search")
+    first, told = asked(team, *said[:2], user("Thanks a lot"))
+    assert (first, told["source"]) == (system("creation"), "conversation")

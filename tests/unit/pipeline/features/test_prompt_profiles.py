@@ -56,7 +56,9 @@ def test_the_example_has_a_text_of_its_size_for_each_mode(mode: str, tokens: int
         ([user("a"), used("update_task"), user("ok")], "search", ("modification", "tools")),
         ([user("a"), used("update_task"), user("explain")], None, ("analysis", "message")),
         ([user("a"), used("update_task")], None, ("general", "default")),
-        ([user("a"), used("update_task"), user("b"), user("c")], None, ("general", "default")),
+        ([user("a"), used("update_task"), user("b"), user("c")], None, ("modification", "conversation")),
+        ([user("a"), used("update_task"), user("b"), user("c")], "search", ("search", "conversation")),
+        ([user("create"), user("b"), user("c")], None, ("creation", "conversation")),
         ([user("analyze"), used("update_task"), TOLD, user("create")], None, ("analysis", "message")),
         ([user("a"), used("update_task"), TOLD, user("b"), user("c")], None, ("general", "default")),
         ([user("a"), used("update_task"), TOLD, user("b"), used(), user("c")], None, ("modification", "tools")),
@@ -65,6 +67,13 @@ def test_the_example_has_a_text_of_its_size_for_each_mode(mode: str, tokens: int
 )
 def test_the_mode(messages: list[Json], before: str | None, found: tuple[str, str]) -> None:
     assert inferred(messages, before) == found
+
+
+def test_the_mode_of_another_branch() -> None:
+    """What the messages themselves show goes before the mode of a branch that they do not continue."""
+    assert inferred([user("create"), user("b")], "search", is_latest=False) == ("creation", "conversation")
+    assert inferred([user("a"), user("b")], "search", is_latest=False) == ("search", "conversation")
+    assert inferred([user("create"), user("b")], "search") == ("search", "conversation")
 
 
 def test_the_system_message() -> None:
