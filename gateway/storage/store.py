@@ -27,6 +27,7 @@ from gateway.core.types.conversation import (
     StoredConversation,
 )
 from gateway.storage import audit_events, claims
+from gateway.storage.cache.deleted_places import DeletedPlaces, ListPlace
 from gateway.storage.conversations.delete import delete_conversation
 from gateway.storage.database import schema
 from gateway.storage.database.migrate import schema_state
@@ -461,23 +462,30 @@ class ConversationStore:
         """Returns a page of a tenant's completions (guarantee §6); None if `query.after` is none of the tenant's."""
         if names.has_nul(query.conversation_id, query.model, query.agent, query.after):
             return report_lists.QueryPage(()) if query.after is None else None
-        return await self._transactions.run(lambda connection: read_page(connection, tenant, query))
+        found = await self._transactions.run(lambda connection: read_page(connection, tenant, query))
+        if found is None and query.after is not None:
+            last = await DeletedPlaces(self._cache).find(tenant, ids.completion_of(query.after))
+            if last is not None:
+                found = await self._transactions.run(lambda connection: read_page(connection, tenant, query, last))
+        return found
 
     async def delete_completion(self, tenant: str, completion_id: str, by: audit_log.AuditActor | None = None) -> bool:
         """Deletes a tenant's stored completion; its bill and the conversation stay. Returns False if there is none.
         `by`: the actor in the audit trail."""
         now = self._clock.now()
 
-        def work(connection: sa.Connection) -> bool:
-            if not delete_completion(connection, tenant, completion_id):
-                return False
-            audit_events.recorded(connection, by, now, "completion.deleted", completion_id, tenant)
-            return True
+        def work(connection: sa.Connection) -> ListPlace | None:
+            place = delete_completion(connection, tenant, completion_id)
+            if place is not None:
+                audit_events.recorded(connection, by, now, "completion.deleted", completion_id, tenant)
+            return place
 
-        found = await self._transactions.run(work, write=True)
-        if found:
-            await self._transactions.wipe()
-        return found
+        place = await self._transactions.run(work, write=True)
+        if place is None:
+            return False
+        await DeletedPlaces(self._cache).add(tenant, ids.completion_of(completion_id), place)
+        await self._transactions.wipe()
+        return True
 
     async def has_conversation(self, tenant: str, conversation_id: str) -> bool:
         """Returns whether the tenant has the conversation."""
@@ -497,18 +505,22 @@ class ConversationStore:
             return False
         now = self._clock.now()
 
-        def work(connection: sa.Connection) -> tuple[str, ...] | None:
+        def work(connection: sa.Connection) -> tuple[datetime, tuple[str, ...]] | None:
+            row = conversation_row(connection, tenant, ConversationRef(conversation_id))
             groups = delete_conversation(connection, tenant, conversation_id)
-            if groups is not None:
-                audit_events.recorded(connection, by, now, "conversation.deleted", conversation_id, tenant)
-            return groups
+            if row is None or groups is None:
+                return None
+            audit_events.recorded(connection, by, now, "conversation.deleted", conversation_id, tenant)
+            return utc(row.created_at), groups
 
         gone = await self._transactions.run(work, write=True)
         if gone is None:
             return False
+        at, groups = gone
         if self._paths is not None:
             self._paths.forget()
-        await self._evict(gone)
+        await self._evict(groups)
+        await DeletedPlaces(self._cache).add(tenant, conversation_id, (at, conversation_id))
         await self._transactions.wipe()
         return True
 

@@ -28,6 +28,7 @@ from gateway.core.types.files import (
     document_digest,
 )
 from gateway.storage import audit_events, rows
+from gateway.storage.cache.deleted_places import DeletedPlaces, ListPlace
 from gateway.storage.conversations.attachments import delete as delete_attachment
 from gateway.storage.conversations.delete import forget_blocks, held_groups
 from gateway.storage.conversations.delete_item import delete_plans
@@ -131,9 +132,15 @@ class FileRows(CachedRows):
         return await self._transactions.run(work, write=True)
 
     async def page(self, tenant: str, query: FileQuery) -> report_lists.QueryPage[FileRecord]:
-        """Returns a page of a tenant's files. Raises FileNotFound: `query.after` is none of them."""
+        """Returns a page of a tenant's files. Raises FileNotFound: `query.after` is none of them, nor was lately."""
         now = self.clock.now()
-        return await self._transactions.run(lambda connection: _page(connection, tenant, query, now))
+        try:
+            return await self._transactions.run(lambda connection: _page(connection, tenant, query, now))
+        except errors.FileNotFound:
+            last = await DeletedPlaces(self._cache).find(tenant, query.after)
+            if last is None:
+                raise
+        return await self._transactions.run(lambda connection: _page(connection, tenant, query, now, last))
 
     async def find(self, tenant: str, file_id: str) -> tuple[FileRecord, ContentPlace]:
         """Returns a file and the place of its content. Raises FileNotFound: the tenant has no file of that id."""
@@ -146,7 +153,7 @@ class FileRows(CachedRows):
         Raises FileNotFound: the tenant has no file of that id."""
         now = self.clock.now()
 
-        def work(connection: sa.Connection) -> tuple[ContentPlace | None, tuple[str, ...], list[str]]:
+        def work(connection: sa.Connection) -> tuple[FileRecord, ContentPlace | None, tuple[str, ...], list[str]]:
             alone_with_files(connection, tenant)
             connection.execute(sa.select(FILE.id).where(FILE.tenant == tenant, FILE.id == file_id).with_for_update())
             record, place = _find(connection, tenant, file_id, None)
@@ -161,13 +168,14 @@ class FileRows(CachedRows):
                 connection.execute(file_chunks.delete().where(file_chunks.c.object == place.object))
                 groups = (*groups, *_read_of(tenant, record.digest))
             audit_events.recorded(connection, by, now, "file.deleted", file_id, tenant, conversations=len(held))
-            return place if is_last else None, groups, held
+            return record, place if is_last else None, groups, held
 
-        place, groups, held = await self._transactions.run(work, write=True)
+        record, place, groups, held = await self._transactions.run(work, write=True)
         if held and self._paths is not None:
             self._paths.forget()
         if groups:
             await self._cache.evict(*groups)
+        await DeletedPlaces(self._cache).add(tenant, file_id, (record.created_at, file_id))
         await self._transactions.wipe()
         return place
 
@@ -242,18 +250,19 @@ def no_such_file(file_id: str, param: str = "file_id") -> errors.FileNotFound:
 
 
 def _page(
-    connection: sa.Connection, tenant: str, query: FileQuery, now: datetime
+    connection: sa.Connection, tenant: str, query: FileQuery, now: datetime, last: ListPlace | None = None
 ) -> report_lists.QueryPage[FileRecord]:
+    """`last`: where `query.after` stood, if it is deleted."""
     where = [FILE.tenant == tenant, living(now)]
     if query.purpose is not None:
         where.append(FILE.purpose == query.purpose)
     columns = (FILE.created_at, FILE.id)
     if query.after is not None:
         own = (FILE.tenant == tenant, FILE.id == query.after)
-        last = connection.execute(sa.select(*columns).where(*own)).first()
-        if last is None:
+        place = last or connection.execute(sa.select(*columns).where(*own)).first()
+        if place is None:
             raise no_such_file(query.after, "after")
-        where.append(rows.behind(columns, last, is_down=query.newest_first))
+        where.append(rows.behind(columns, place, is_down=query.newest_first))
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
     found = connection.execute(sa.select(*COLUMNS).where(*where).order_by(*order).limit(query.limit + 1)).all()
     return report_lists.QueryPage.of(map(as_record, found), query.limit)

@@ -1,6 +1,7 @@
 """§14.5: `/v1/files` where files are kept here, by the official SDK's own methods, and what hostile forms get."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 import httpx
 import openai
@@ -33,6 +34,18 @@ def cached_documents(gateway: GatewayProcess) -> Json:
     with httpx.Client(headers=HEAD) as plain:
         found = plain.get(gateway.base_url.removesuffix("/v1") + "/health/ready?details=1").json()
     return dict(found["details"]["caches"]["documents"])
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_s14_5_a_client_deletes_what_it_lists(guarded: GatewayProcess, order: Literal["asc", "desc"]) -> None:
+    """The next page begins behind a file that is deleted by then; another tenant's deleted file is none."""
+    with sdk(guarded) as client, sdk(guarded, BOB) as stranger:
+        made = [client.files.create(file=(f"{n}.txt", b"x"), purpose="user_data").id for n in range(5)]
+        gone = [client.files.delete(each.id).id for each in client.files.list(limit=2, order=order)]
+        assert gone == (made if order == "asc" else made[::-1])
+        assert list(client.files.list()) == []
+        with pytest.raises(openai.NotFoundError):
+            stranger.files.list(after=gone[0])
 
 
 def part(name: str, content: bytes, filename: str | None = None, more: str = "") -> bytes:

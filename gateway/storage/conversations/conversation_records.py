@@ -11,6 +11,7 @@ from gateway.core.types import audit_log, memory, past_turns, records, report_li
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import Item
 from gateway.storage import audit_events, rows
+from gateway.storage.cache.deleted_places import DeletedPlaces, ListPlace
 from gateway.storage.conversations import attachments as attached
 from gateway.storage.conversations import delete_item, item_store
 from gateway.storage.conversations.delete import empty_conversation
@@ -136,9 +137,10 @@ def read_record(connection: sa.Connection, tenant: str, conversation_id: str) ->
 
 
 def _read_page(
-    connection: sa.Connection, tenant: str, query: records.RecordQuery
+    connection: sa.Connection, tenant: str, query: records.RecordQuery, last: ListPlace | None = None
 ) -> report_lists.QueryPage[records.ConversationRecord]:
-    """Returns a page of the tenant's conversations. Raises ConversationNotFound: `after` is none of them."""
+    """Returns a page of the tenant's conversations. `last`: where `after` stood, if it is deleted.
+    Raises ConversationNotFound: `after` is none of them."""
     where = [TABLE.c.tenant == tenant, *_during(query)]
     if query.session is not None:
         named = schema.sessions
@@ -147,10 +149,10 @@ def _read_page(
     columns = (TABLE.c.created_at, TABLE.c.id)
     if query.after is not None:
         own = (TABLE.c.tenant == tenant, TABLE.c.id == query.after)
-        last = connection.execute(sa.select(*columns).where(*own)).first()
-        if last is None:
+        place = last or connection.execute(sa.select(*columns).where(*own)).first()
+        if place is None:
             raise errors.ConversationNotFound("No such conversation.", param="after")
-        where.append(rows.behind(columns, last, is_down=query.newest_first))
+        where.append(rows.behind(columns, place, is_down=query.newest_first))
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
     if query.metadata:
         own = (TABLE.c.id, TABLE.c.metadata)
@@ -240,7 +242,19 @@ class ConversationRecords(CachedRows):
 
         return await self._transactions.run(work, write=True)
 
-    list_page = reads(_read_page)
+    async def list_page(
+        self, tenant: str, query: records.RecordQuery
+    ) -> report_lists.QueryPage[records.ConversationRecord]:
+        """Returns a page of the tenant's conversations. Raises ConversationNotFound: `query.after` is none of them, nor
+        was lately."""
+        try:
+            return await self._transactions.run(lambda connection: _read_page(connection, tenant, query))
+        except errors.ConversationNotFound:
+            last = await DeletedPlaces(self._cache).find(tenant, query.after)
+            if last is None:
+                raise
+        return await self._transactions.run(lambda connection: _read_page(connection, tenant, query, last))
+
     items = reads(item_store.read_items)
     item = reads(item_store.read_item)
 

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from gateway.core import ids, jsons, names
 from gateway.core.types import items, report_lists, turn
 from gateway.storage import rows
+from gateway.storage.cache.deleted_places import ListPlace
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import for_row, vault_of
 from gateway.storage.lookup.locate import MESSAGES, messages_of, upwards
@@ -32,9 +33,10 @@ def read_requests(connection: sa.Connection, tenant: str, request_ids: Sequence[
 
 
 def read_page(
-    connection: sa.Connection, tenant: str, query: turn.CompletionQuery
+    connection: sa.Connection, tenant: str, query: turn.CompletionQuery, last: ListPlace | None = None
 ) -> report_lists.QueryPage[turn.StoredCompletion] | None:
-    """Returns a page in the order of the requests' arrival, or reversed; None if `after` is none of the tenant's."""
+    """Returns a page in the order of the requests' arrival, or reversed; None if `after` is none of the tenant's.
+    `last`: where `after` stood, if it is deleted."""
     table = schema.ledger.c
     columns = (table.created_at, table.request_id)
     where: list[Condition] = [table.tenant == tenant, table.completion_id.is_not(None)]
@@ -45,10 +47,10 @@ def read_page(
     if query.agent is not None:
         where.append(table.agent == query.agent)
     if query.after is not None:
-        last = connection.execute(sa.select(*columns).where(_is(tenant, query.after))).first()
-        if last is None:
+        place = last or connection.execute(sa.select(*columns).where(_is(tenant, query.after))).first()
+        if place is None:
             return None
-        where.append(rows.behind(columns, last, is_down=query.newest_first))
+        where.append(rows.behind(columns, place, is_down=query.newest_first))
     order = [column.desc() if query.newest_first else column.asc() for column in columns]
     if query.metadata:
         kept = schema.completions.c.metadata
@@ -73,17 +75,18 @@ def write_metadata(
     return read_completion(connection, tenant, request_id)
 
 
-def delete_completion(connection: sa.Connection, tenant: str, completion_id: str) -> bool:
+def delete_completion(connection: sa.Connection, tenant: str, completion_id: str) -> ListPlace | None:
     """Deletes a stored completion. Its bill stays, under the request's id alone; its messages belong to the
-    conversation. Returns False if the tenant has no such completion with content."""
+    conversation. Returns where it stood in the list; None if the tenant has no such completion with content."""
     request_id = _stored(connection, tenant, completion_id)
     if request_id is None:
-        return False
+        return None
     table, ledger = schema.completions, schema.ledger
+    at = connection.execute(sa.select(ledger.c.created_at).where(ledger.c.request_id == request_id)).scalar_one()
     connection.execute(table.delete().where(table.c.request_id == request_id))
     gone = {"completion_id": None, "failure": None}
     connection.execute(ledger.update().where(ledger.c.request_id == request_id).values(**gone))
-    return True
+    return rows.utc(at), request_id
 
 
 def read_input(

@@ -197,6 +197,29 @@ def test_s7_a_list_begins_behind_one_that_exists(gateway: GatewayProcess) -> Non
             assert refusal(raw.get(f"/conversations?after={after}")) == (404, "conversation_not_found", "after")
 
 
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_s3_a_client_deletes_what_it_lists(gateway: GatewayProcess, order: str) -> None:
+    """The next page begins behind a conversation that is deleted by then."""
+    with http(gateway, f"sk-deletes-{order}") as raw:
+        for _ in range(5):
+            conversation = raw.post("/conversations", json={}).json()["id"]
+            raw.post(f"/conversations/{conversation}/items", json={"items": [user("hello")]})
+        left: list[str] = []
+        query: dict[str, Any] = {"limit": 2, "order": order}
+        expected = [each["id"] for each in raw.get("/conversations", params={"order": order}).json()["data"]]
+        while True:
+            page = raw.get("/conversations", params=query).json()
+            for each in page["data"]:
+                assert raw.delete(f"/conversations/{each['id']}").status_code == 200
+                left.append(each["id"])
+            if not page["has_more"]:
+                break
+            query["after"] = page["last_id"]
+        assert left == expected
+    with http(gateway, "sk-other") as raw:
+        assert refusal(raw.get(f"/conversations?after={left[0]}")) == (404, "conversation_not_found", "after")
+
+
 BAD: list[tuple[Any, str]] = [
     ({"metadata": "x"}, "metadata"),
     ({"metadata": []}, "metadata"),

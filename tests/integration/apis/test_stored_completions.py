@@ -151,6 +151,22 @@ def test_s6_filters(shop: Shop) -> None:
     assert shop.ids(metadata={"team": "blue"}, extra_query=query) == [shop.streamed]
 
 
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_s6_a_client_deletes_what_it_lists(shop: Shop, order: Any) -> None:
+    """The next page begins behind a completion that is deleted by then, by whichever id."""
+    with OpenAI(base_url=shop.gateway.base_url, api_key=CAROL, max_retries=0, timeout=30) as carol:
+        ask: Any = [user("hello")]
+        asked: Any = {"model": "small", "messages": ask, "metadata": {"gone": order}}
+        made = [carol.chat.completions.create(**asked).id for _ in range(5)]
+        listed = carol.chat.completions.list(limit=2, order=order, metadata={"gone": order})
+        gone = [carol.chat.completions.delete(each.id).id for each in listed]
+        assert gone == (made if order == "asc" else made[::-1])
+        last = "resp_" + gone[-1].removeprefix("chatcmpl-")
+        assert not carol.chat.completions.list(after=last, order=order, metadata={"gone": order}).data
+        with pytest.raises(openai.NotFoundError):
+            shop.bob.chat.completions.list(after=gone[0])
+
+
 def test_s8_another_tenants_do_not_exist(shop: Shop) -> None:
     """By id, in a list, as a place to go on from, by conversation."""
     mine = shop.bob.chat.completions
