@@ -7,7 +7,7 @@ storage is unavailable.
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -74,6 +74,17 @@ class MeteredCall:
     sent_at: float = 0.0
     admission: HeldAdmission | None = None
     """What it holds of budgets and limits, where any apply."""
+    asked: list[ModelDeployment] = field(default_factory=list)
+    """All deployments that were asked, in order; the last is asked now."""
+    charged: list[ModelDeployment] = field(default_factory=list)
+    """Those that failed before `deployment` and may have charged."""
+
+    def turn_to(self, deployment: ModelDeployment, error: errors.UpstreamError, now: float) -> None:
+        """Continues at another deployment after this error."""
+        if error.may_be_charged:
+            self.charged.append(self.deployment)
+        self.asked.append(deployment)
+        self.deployment, self.sent_at = deployment, now
 
 
 class RelayedBills:
@@ -205,7 +216,21 @@ class RelayedBills:
             units = relayed_usage.units_of(call.path, request.fields)
             usage = {**usage, "units": units} if units and "units" not in usage else usage
         call_cost = relayed_usage.price_relayed(call.path, deployment.route, usage, facts.prices, estimated=is_counted)
-        return _entry(call, request, answer, model, deployment, call_cost)
+        calls = [await asyncio.to_thread(self._failed, call, each, request) for each in call.charged]
+        return _entry(call, request, answer, model, (*calls, call_cost))
+
+    def _failed(
+        self, call: MeteredCall, deployment: ModelDeployment, request: passthrough.PassthroughRequest
+    ) -> bill.CallCost:
+        """Prices a try that failed and may have been charged: its prompt, as far as it can be counted."""
+        facts = self._parts.router.facts(deployment.model, deployment)
+        prompt = None
+        if request.is_whole:
+            counter = self._parts.counters.counter(facts)
+            prompt = relayed_usage.input_tokens(call.path, request.fields, partial(_count, counter))
+        usage = {"prompt_tokens": prompt, "completion_tokens": 0}
+        cost_of = relayed_usage.price_relayed(call.path, deployment.route, usage, facts.prices, estimated=True)
+        return replace(cost_of, purpose=bill.FAILED_TRY)
 
     def _counted(
         self,
@@ -270,10 +295,9 @@ def _entry(
     request: passthrough.PassthroughRequest,
     answer: passthrough.PassthroughUsage,
     model: str,
-    deployment: ModelDeployment,
-    call_cost: bill.CallCost,
+    calls: tuple[bill.CallCost, ...],
 ) -> turn.LedgerEntry:
-    calls = (call_cost,)
+    """`calls`: tries that failed and may have been charged, then the last one."""
     sums = cost.total_cost(calls)[0]
     upstream = round(1000 * (call.ended_at - call.sent_at), 3)
     timings = {"rebuild": 0.0, "plan": 0.0, "upstream": upstream}
@@ -283,8 +307,8 @@ def _entry(
         conversation_id=None,
         upstream_id=answer.named.get("id"),
         model=model,
-        routing_path=[model, deployment.route],
-        usage=bill.usage_of(call_cost.usage),
+        routing_path=[model, *(_served(each, model).route for each in call.asked)],
+        usage=bill.usage_of(calls[-1].usage),
         cost=sums,
         context_utilization=None,
         timings_ms=timings,

@@ -2,9 +2,10 @@
 names, or to the default upstream. A request body is forwarded while it arrives."""
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
@@ -48,7 +49,7 @@ from gateway.core.types.chat import Headers, ModelDeployment, RequestCaller
 from gateway.core.types.keys import HeldAdmission
 from gateway.pipeline import LimitedPipeline, MeteredCall, RelayedBills
 from gateway.upstream import PassthroughClient, RawAnswer, passthrough
-from gateway.upstream.routing import ConfiguredRouter
+from gateway.upstream.routing import ConfiguredRouter, health
 
 
 class RelayedUpload:
@@ -175,6 +176,10 @@ class RelayDestination:
     user: str | None = None
     asked: Body | None = None
     """The parsed body, where it was read."""
+    candidates: upstreams.RoutingCandidates | None = None
+    """The deployments of a listed model."""
+    at: "Callable[[ModelDeployment], Awaitable[RelayDestination]] | None" = None
+    """Writes the call for another of them. Raises as `RelayDestinations.of`."""
 
 
 NOT_NAMED = (
@@ -271,9 +276,15 @@ class RelayDestinations:
         return RelayDestination(deployment, written, kind, model)
 
     async def _listed(self, call: RelayTarget, model: str, body: Body | None, size: int) -> RelayDestination:
-        deployment = self._router.deployment(model, call.caller)
+        candidates = self._router.candidates(model, call.caller)
         call.caller.check_model(model)
         call.scope["gateway"]["model"] = model
+        at = partial(self._at, call, model, body, size)
+        return replace(await at(candidates.first), candidates=candidates, at=at)
+
+    async def _at(
+        self, call: RelayTarget, model: str, body: Body | None, size: int, deployment: ModelDeployment
+    ) -> RelayDestination:
         if not upstreams.PROTOCOLS[deployment.protocol].is_openais:
             raise errors.NotRelayed(
                 f"The provider of {model!r} does not speak OpenAI's protocol; it serves chats alone."
@@ -384,6 +395,7 @@ class CallMeter:
             is_form=kind.lower().startswith(MULTIPART_PREFIX.encode()),
             sent_at=self._bills.clock.monotonic(),
             admission=admission,
+            asked=[deployment],
         )
         declared = self._upload.length or ""
         try:
@@ -397,6 +409,7 @@ class CallMeter:
             sent = self._upload.is_complete or metered.answer is not None
             if sent and (not isinstance(error, errors.GatewayError) or error.may_be_charged):
                 self.broke(error)
+            self._refused(error)
             raise
         finally:
             self._metered = None
@@ -408,7 +421,7 @@ class CallMeter:
         if self._metered is None:
             return None
         if not 200 <= answer.status < 300:
-            self._metered = None
+            self._refused(answer.refusal)
             return None
         named = dict(answer.headers)
         encoding = named.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
@@ -417,6 +430,19 @@ class CallMeter:
         if seen.is_packed:
             return partial(_unpack, seen)
         return seen.glimpse.add if seen.readable else None
+
+    def turned(self, deployment: ModelDeployment, error: errors.UpstreamError) -> None:
+        """Records that a try failed, and that another deployment is asked."""
+        if self._metered is not None:
+            self._metered.turn_to(deployment, error, self._bills.clock.monotonic())
+
+    def _refused(self, error: BaseException | None) -> None:
+        """Records that the last deployment charges nothing: there is a bill only of what tries before it may have
+        cost."""
+        if self._metered is not None and self._metered.charged:
+            self._metered.deployment = self._metered.charged.pop()
+            self._hand_over(error)
+        self._metered = None
 
     def ended(self) -> None:
         """Records that all of the answer was sent."""
@@ -481,6 +507,67 @@ BODY_HEADERS = (b"content-type", b"content-encoding", b"digest", b"content-diges
 """Headers that describe a body, replaced where it is serialized again."""
 
 
+@dataclass(frozen=True, slots=True)
+class RelayedExchange:
+    """A call that is being relayed, and its answer on the way down."""
+
+    call: RelayTarget
+    send: Send
+    upload: RelayedUpload
+    place: BodySlot
+    meter: CallMeter | None
+    admitted: AdmittedRequest | None
+
+    async def reserve(self, found: RelayDestination) -> None:
+        """Reserves what the call may cost there. Raises BudgetExceeded, RateLimitExceeded: too little is left."""
+        if self.meter is not None and self.admitted is not None and isinstance(found.body, bytes):
+            await self.admitted.reserve(*await self.meter.most(found))
+
+    def request(self, found: RelayDestination) -> upstreams.RelayedCall:
+        """Returns the call as it is sent there."""
+        scope = self.call.scope
+        headers = headers_up(scope["headers"], operator=self._is_operators(found))
+        if found.content_type is not None:
+            headers = [pair for pair in headers if pair[0] not in BODY_HEADERS]
+            headers.append((b"content-type", found.content_type))
+        if self.upload.length is not None and not isinstance(found.body, bytes):
+            headers.append((b"content-length", self.upload.length.encode()))
+        if self.meter is not None:
+            headers = readable_only(headers)
+        made_for = upstreams.CallScope(self.call.caller, scope["gateway"]["request_id"], "relayed")
+        return upstreams.RelayedCall(scope["method"], self.call.target, headers, found.body, made_for)
+
+    async def pass_down(self, answer: RawAnswer, found: RelayDestination) -> errors.UpstreamError | None:
+        """Passes an answer down as it arrives; returns the error that ended it early."""
+        self.place.release()
+        headers = marked(headers_down(answer.headers, operator=self._is_operators(found)))
+        if self.admitted is not None and (ours := self.admitted.headers):
+            kept = (pair for pair in headers if pair[0].decode("latin-1") not in ours)
+            headers = [*kept, *((name.encode(), value.encode()) for name, value in ours.items())]
+        if answer.status in WITHOUT_BODY:
+            headers = [pair for pair in headers if pair[0] != b"content-length"]
+        take = self.meter.began(answer) if self.meter is not None else None
+        await self.send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        try:
+            async for piece in answer.pieces():
+                await self.send({"type": "http.response.body", "body": piece, "more_body": True})
+                if take is not None and (reading := take(piece)) is not None:
+                    await reading
+        except errors.UpstreamError as error:
+            # The answer has begun. Without its end the server breaks the connection, so it cannot pass for a whole one.
+            note_fault(self.call.scope["gateway"], error)
+            if self.meter is not None:
+                self.meter.broke(error)
+            return error
+        if self.meter is not None:
+            self.meter.ended()  # its bill begins behind this step, in which the client gets the end
+        await self.send({"type": "http.response.body", "body": b""})
+        return None
+
+    def _is_operators(self, found: RelayDestination) -> bool:
+        return found.deployment.operator_key or self.call.caller.key is not None
+
+
 class RelayEndpoint:
     """Decides where a call goes and with whose key, then streams both bodies."""
 
@@ -500,6 +587,7 @@ class RelayEndpoint:
         self._bodies = bodies
         self._server = settings.server
         self._named = named_calls(settings.server.relay)
+        self._routing = settings.routing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["raw_path"].decode("latin-1")
@@ -517,30 +605,15 @@ class RelayEndpoint:
             await until_disconnect(upload.after, work)
 
     async def _relay(self, call: RelayTarget, send: Send, upload: RelayedUpload, place: BodySlot) -> None:
-        scope = call.scope
         meter = self._metering.meter(call, upload)
         limited = meter is not None and self._metering.may_limit(call)
         found = await self._destinations.of(call, upload, place, limited=limited)
-        operator = found.deployment.operator_key or call.caller.key is not None
-        headers = headers_up(scope["headers"], operator=operator)
-        if found.content_type is not None:
-            headers = [pair for pair in headers if pair[0] not in BODY_HEADERS]
-            headers.append((b"content-type", found.content_type))
-        if upload.length is not None and not isinstance(found.body, bytes):
-            headers.append((b"content-length", upload.length.encode()))
-        if meter is not None:
-            headers = readable_only(headers)
         admitted = await self._metering.admit(call, (found.model, found.user))
+        exchange = RelayedExchange(call, send, upload, place, meter, admitted)
         try:
-            if meter is not None and admitted is not None and isinstance(found.body, bytes):
-                await admitted.reserve(*await meter.most(found))
-            made_for = upstreams.CallScope(call.caller, scope["gateway"]["request_id"], "relayed")
-            relayed = upstreams.RelayedCall(scope["method"], call.target, headers, found.body, made_for)
-            sent = meter.sent(found.deployment, admitted) if meter is not None else nullcontext()
-            async with sent, self._upstream.open(found.deployment, relayed) as answer:
-                place.release()
-                answer.headers = headers_down(answer.headers, operator=operator)
-                await self._pass_down(scope, send, answer, meter, admitted)
+            await exchange.reserve(found)
+            async with meter.sent(found.deployment, admitted) if meter is not None else nullcontext():
+                await self._ask(exchange, found)
         except errors.UpstreamError as error:
             if upload.fault is not None:
                 raise upload.fault from None
@@ -552,31 +625,57 @@ class RelayEndpoint:
                 if meter is None or not meter.has_bill:
                     admitted.closed()
 
-    async def _pass_down(
-        self, scope: Scope, send: Send, answer: RawAnswer, meter: CallMeter | None, admitted: AdmittedRequest | None
-    ) -> None:
-        headers = marked(answer.headers)
-        if admitted is not None and (ours := admitted.headers):
-            kept = (pair for pair in headers if pair[0].decode("latin-1") not in ours)
-            headers = [*kept, *((name.encode(), value.encode()) for name, value in ours.items())]
-        if answer.status in WITHOUT_BODY:
-            headers = [pair for pair in headers if pair[0] != b"content-length"]
-        take = meter.began(answer) if meter is not None else None
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        try:
-            async for piece in answer.pieces():
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-                if take is not None and (reading := take(piece)) is not None:
-                    await reading
-        except errors.UpstreamError as error:
-            # The answer has begun. Without its end the server breaks the connection, so it cannot pass for a whole one.
-            note_fault(scope["gateway"], error)
-            if meter is not None:
-                meter.broke(error)
-            return
-        if meter is not None:
-            meter.ended()  # its bill begins behind this step, in which the client gets the end
-        await send({"type": "http.response.body", "body": b""})
+    async def _ask(self, exchange: RelayedExchange, found: RelayDestination) -> None:
+        """Passes down the answer of the first deployment that has one, else what the last one said (guarantee §12.6).
+        Raises UpstreamError: the last one gave no answer that may be relayed."""
+        tries = 1
+        other: RelayDestination | None = None
+        while True:
+            attempt = found.candidates.began(found.deployment) if found.candidates is not None else None
+            fault: BaseException | None = None
+            try:
+                async with self._upstream.open(found.deployment, exchange.request(found)) as answer:
+                    fault = answer.refusal
+                    other = await self._other(exchange, found, answer.refusal, tries)
+                    if other is None:
+                        if attempt is not None and fault is None:
+                            attempt.answered()
+                        fault = await exchange.pass_down(answer, found) or fault
+                        return
+            except errors.UpstreamError as error:
+                fault = error
+                other = await self._other(exchange, found, error, tries)
+                if other is None:
+                    raise
+            except BaseException as error:
+                fault = error
+                raise
+            finally:
+                if attempt is not None:
+                    attempt.ended(fault)
+                if other is not None and exchange.meter is not None and isinstance(fault, errors.UpstreamError):
+                    exchange.meter.turned(other.deployment, fault)
+            assert other is not None
+            found, tries = other, tries + 1
+
+    async def _other(
+        self, exchange: RelayedExchange, found: RelayDestination, error: errors.UpstreamError | None, tries: int
+    ) -> RelayDestination | None:
+        """Returns the next healthy deployment for a call of a model, before anything was passed down; None without
+        an error, or if there is none or another try would not help."""
+        candidates = found.candidates
+        if error is None or candidates is None or found.at is None or exchange.meter is None or not candidates.several:
+            return None
+        while (deployment := candidates.next(found.deployment, error)) is not None:
+            failed = health.FailedTry(error, tries, 0, rests=candidates.rests(deployment), has_room=False)
+            if not health.decide(failed, self._routing, random.random, self._metering.clock.now()).again:
+                return None
+            with suppress(errors.GatewayError):
+                written = await found.at(deployment)
+                other = replace(found, deployment=deployment, body=written.body, content_type=written.content_type)
+                await exchange.reserve(other)  # it may be dearer
+                return other
+        return None
 
 
 def _target(scope: Scope, path: str) -> str:

@@ -493,7 +493,7 @@ class RestoredAnswer(RawAnswer):
     def __init__(self, answer: RawAnswer, vault: PlaceholderMap) -> None:
         self._answer = answer
         self._vault = vault
-        self.status = answer.status
+        self.status, self.refusal = answer.status, answer.refusal
         kind = dict(answer.headers).get(b"content-type", b"")
         self._is_text = bool(READABLE_TYPES.match(kind.strip()))
         lengthless = [pair for pair in answer.headers if pair[0] != b"content-length"]

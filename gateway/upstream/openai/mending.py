@@ -221,9 +221,9 @@ def decompressed_at_once(raw: bytes, encoding: str, max_bytes: int) -> bytes | N
 
 def check_refusal(
     method: str, status: int, raw: bytes, headers: Mapping[str, str], deployment: ModelDeployment
-) -> None:
+) -> errors.UpstreamRefused:
     """Checks that an error answer to a relayed call may be returned to the client unchanged: it is in OpenAI's shape
-    and names no key of the operator's.
+    and names no key of the operator's. Returns it as an error.
     Raises UpstreamError: what the client gets instead."""
     plain = decompressed_at_once(raw, headers.get("content-encoding", ""), MAX_ERROR_BYTES)
     fault = refusal(status, plain or b"", headers, deployment)
@@ -232,7 +232,7 @@ def check_refusal(
     if readable and type(fault) is errors.UpstreamRefused and not (secret and secret in (plain or b"")):
         shaped = isinstance(fault.original, dict) and isinstance(fault.original.get("error"), dict)
         if shaped or plain is None or method == "HEAD":
-            return
+            return fault
     raise fault
 
 

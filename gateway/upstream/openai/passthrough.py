@@ -92,6 +92,8 @@ class RawAnswer:
         self._deployment = deployment
         self._sending = sending
         self._held: bytes | None = None
+        self.refusal: errors.UpstreamRefused | None = None
+        """The answer as an error, if it is one."""
         self.status = connection.status
         self.headers: Headers = without_insane_waits(connection.headers)
 
@@ -105,7 +107,7 @@ class RawAnswer:
                 break
         self._held = b"".join(raw)
         named = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}
-        check_refusal(method, self.status, self._held, named, self._deployment)
+        self.refusal = check_refusal(method, self.status, self._held, named, self._deployment)
         if method != "HEAD":
             kept = [pair for pair in self.headers if pair[0] != CONTENT_LENGTH]
             self.headers = [*kept, (CONTENT_LENGTH, b"%d" % size)]

@@ -61,6 +61,7 @@ def module_routed(
         *entries("pair", *both),
         *entries("failing", *both),
         *entries("ordered", *both, params=orders),
+        *entries("vectors", *both, params=orders),
         *entries("windows", *both, params=orders[::-1], info=windows),
         *entries("stream", *both, params=orders),
         *entries("limited", *both, params=({"order": 1, "max_parallel_requests": 1}, {"order": 2})),
@@ -163,6 +164,32 @@ def test_s12_8_one_of_two_fails_and_no_request_does(
     later = iter(range(10_000))
     wait_until(lambda: bool(ask(routed, "failing", user(f"later {next(later)}")) and two.chats), "it is asked again")
     assert resting(routed, "failing") == 0
+
+
+def test_s12_8_failures_of_relayed_calls_count(routed: GatewayProcess, one: MockUpstream, two: MockUpstream) -> None:
+    """A deployment that is away rests, and calls go elsewhere until it answers again."""
+
+    def embed() -> None:
+        with http(routed) as client:
+            assert client.post("/embeddings", json={"model": "vectors", "input": "x"}).status_code == 200
+
+    one.stop()
+    try:
+        for _ in range(4):
+            embed()
+        assert resting(routed, "vectors") == 1
+        assert len(two.requests) == 4
+    finally:
+        one.start()
+    one.clear()
+
+    def is_asked() -> bool:
+        embed()
+        return bool(one.requests)
+
+    wait_until(is_asked, "the first is asked again")
+    assert resting(routed, "vectors") == 0
+    assert total(scrape(routed), "gateway_deployment_in_flight") == 0
 
 
 def test_s12_8_a_requests_own_fault_rests_nothing(routed: GatewayProcess, one: MockUpstream, two: MockUpstream) -> None:

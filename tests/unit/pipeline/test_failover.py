@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from decimal import Decimal
+from typing import Any
 
 import httpx
 import pytest
@@ -16,6 +17,8 @@ from tests.support.gateway_here import UpstreamHere
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
+from tests.support.mock_upstream import Record as Asked
+from tests.support.reply import Reply
 
 pytestmark = pytest.mark.in_turn("stream")
 
@@ -378,3 +381,80 @@ def test_s12_7_a_provider_of_another_api_answers(
     assert (answer.status_code, answer.headers["x-gateway-model"]) == (200, "claude"), answer.text
     assert len(provider.calls) == 1
     assert "ok" in answer.text
+
+
+def relayed(upstream: MockUpstream, **script: Any) -> None:
+    """What `twin-a` answers to relayed calls; the others have vectors."""
+
+    def answer(asked: Asked) -> Reply | None:
+        return Reply(**script) if (asked.body or {})["model"] == "twin-a" else None
+
+    upstream.routes["POST /v1/embeddings"] = answer
+
+
+def embed(gateway: GatewayProcess, **headers: str) -> httpx.Response:
+    body = {"model": "twins", "input": "one two three"}
+    return httpx.post(f"{gateway.base_url}/embeddings", json=body, headers=headers, timeout=30)
+
+
+@pytest.mark.parametrize("status", [401, 429, 500, 503])
+def test_s12_6_a_relayed_call_is_tried_elsewhere(
+    failing_over: GatewayProcess, upstream: MockUpstream, status: int
+) -> None:
+    """The other deployment gets its own name of the model, and is on the bill with its own price."""
+    relayed(upstream, status=status)
+    answer = embed(failing_over)
+    assert answer.status_code == 200, answer.text
+    assert [asked.body["model"] for asked in upstream.requests] == ["twin-a", "twin-b"]
+    bill = bill_of(failing_over, answer)
+    assert bill["routing_path"] == ["twins", "openai/twin-a", "openai/twin-b"]
+    assert bill["cost"]["total_cost"] == 3 * Decimal("7e-06")
+    audit(failing_over)
+
+
+def test_s12_6_what_a_relayed_try_may_have_cost_is_on_the_bill(
+    failing_over: GatewayProcess, upstream: MockUpstream
+) -> None:
+    relayed(upstream, delay_first=2.0)
+    answer = embed(failing_over)
+    bill = bill_of(failing_over, answer)
+    assert bill["usage"]["prompt_tokens"] == 3
+    assert bill["cost"]["total_cost"] == 3 * Decimal("3e-06") + 3 * Decimal("7e-06")
+    assert bill["cost"]["estimated"] is True
+    assert any("failed_try" in line for line in show(failing_over, answer))
+    audit(failing_over)
+
+
+def test_s12_6_a_relayed_try_is_billed_though_the_next_refuses(
+    failing_over: GatewayProcess, upstream: MockUpstream
+) -> None:
+    upstream.routes["POST /v1/embeddings"] = lambda asked: (
+        Reply(delay_first=2.0) if asked.body["model"] == "twin-a" else Reply(status=500)
+    )
+    answer = embed(failing_over)
+    assert answer.status_code == 500
+    bill = bill_of(failing_over, answer)
+    assert bill["routing_path"] == ["twins", "openai/twin-a", "openai/twin-b"]
+    assert bill["cost"]["total_cost"] == 3 * Decimal("3e-06")
+    audit(failing_over)
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_s12_6_a_relayed_call_at_fault_is_told_at_once(
+    failing_over: GatewayProcess, upstream: MockUpstream, status: int
+) -> None:
+    relayed(upstream, status=status)
+    assert embed(failing_over).status_code == status
+    assert len(upstream.requests) == 1
+
+
+def test_s12_6_of_a_relayed_call_the_last_refusal_comes_down(
+    failing_over: GatewayProcess, upstream: MockUpstream
+) -> None:
+    upstream.routes["POST /v1/embeddings"] = lambda asked: Reply(
+        status=429 if asked.body["model"] == "twin-b" else 503, headers={"retry-after": "7"}
+    )
+    answer = embed(failing_over)
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
+    assert answer.headers["x-gateway-managed"] == "false"
+    assert len(upstream.requests) == 2
