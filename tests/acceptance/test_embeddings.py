@@ -210,6 +210,22 @@ def test_s5_no_fault_of_the_embedder_costs_the_answer(paid: GatewayProcess, upst
     assert "Traceback" not in paid.log_text()
 
 
+def test_s12_6_an_embedder_is_asked_at_its_other_deployment(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """The question is not left to words alone because one of two deployments is down."""
+    models = model_list(upstream)
+    away = json.loads(json.dumps(models[-1]))
+    away["litellm_params"] |= {"model": "openai/away", "order": 1}
+    models[-1]["litellm_params"]["order"] = 2
+    context = {"embedding_model": "embed", "embedding_timeout": 5}
+    gateway = start_gateway({"context": context, "model_list": [*models, away]})
+    upstream.routes[EMBED] = lambda record: Reply(status=503) if record.body["model"] == "away" else near(record)
+    assert not warned(ask(gateway))
+    assert [record.body["model"] for record in asked(upstream)] == ["away", "text-embedding-3-small"]
+    assert SECRET in str(upstream.chats[-1].body)
+
+
 def test_s5_an_embedder_that_hangs_is_waited_for_until_the_deadline(
     start_gateway: GatewayFactory, upstream: MockUpstream
 ) -> None:

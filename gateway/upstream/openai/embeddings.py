@@ -8,9 +8,10 @@ from typing import Any
 
 from gateway.core import errors, jsons, ports
 from gateway.core.types import upstreams
-from gateway.core.types.chat import ModelFacts
+from gateway.core.types.chat import ModelDeployment, ModelFacts
 from gateway.core.types.relevance import EmbeddingFault, EmbeddingTariff, TextEmbeddings, packed
 from gateway.upstream.openai.answers import HttpUpstream
+from gateway.upstream.routing import health
 from gateway.upstream.routing.router import NO_CALLER, ConfiguredRouter
 
 CHARS_AT_ONCE = 200_000
@@ -19,6 +20,8 @@ MAX_BYTES_PER_TEXT = 2**17
 """Bytes of the answer per text: enough for a vector of 4,096 numbers, each written with all its digits."""
 MAX_BYTES_BESIDE = 2**16
 """Bytes of the answer beside its vectors."""
+RETRIED = (*health.FAILING, health.RATE_LIMITED)
+"""Statuses after which another deployment is asked."""
 
 
 class UpstreamEmbedder:
@@ -34,19 +37,19 @@ class UpstreamEmbedder:
         counter: Callable[[ModelFacts], ports.TokenCounter],
         model: str,
     ) -> None:
-        """Finds the deployment of `model`; calls nothing.
-        Raises ModelNotFound, Unauthorized: no deployment can serve it; EmbeddingFault: it is not served in OpenAI's
-        protocol."""
+        """Finds the deployments of `model`; calls nothing.
+        Raises ModelNotFound, Unauthorized: no deployment can serve it; EmbeddingFault: one does not serve it in
+        OpenAI's protocol."""
         self._http = http
         self._router = router
         self._counter = counter
         self._model = model
-        deployment = router.deployment(model, NO_CALLER)
-        if deployment.protocol != "openai":
-            raise EmbeddingFault(f"{deployment.route} does not speak OpenAI's protocol")
-        parameters = jsons.dumps_text(deployment.parameters) if deployment.parameters else ""
-        self._route = deployment.route
-        self.name = f"{deployment.route} {deployment.api_base} {parameters}"
+        deployments = router.all_of(model, NO_CALLER)
+        for each in deployments:
+            if each.protocol != "openai":
+                raise EmbeddingFault(f"{each.route} does not speak OpenAI's protocol")
+        self._route = deployments[0].route
+        self.name = " | ".join(map(_name, deployments))
 
     def tariff(self) -> EmbeddingTariff:
         """Returns the model's name and prices: `model_info` over LiteLLM's map."""
@@ -55,7 +58,26 @@ class UpstreamEmbedder:
         return EmbeddingTariff(self._route, facts.prices, lambda texts: sum(map(counter.text, texts)))
 
     async def embed(self, texts: Sequence[str], scope: upstreams.CallScope) -> TextEmbeddings:
-        deployment = self._router.deployment(self._model, scope.caller)
+        candidates = self._router.candidates(self._model, scope.caller)
+        deployment = candidates.first
+        while True:
+            attempt = candidates.began(deployment)
+            try:
+                found = await self._asked(deployment, texts)
+            except errors.UpstreamError as error:
+                attempt.ended(error)
+                other = candidates.next(deployment, error)
+                if other is None or health.helps(error, RETRIED) == "nowhere":
+                    raise
+                deployment = other
+            except BaseException as error:
+                attempt.ended(error)
+                raise
+            else:
+                attempt.ended()
+                return found
+
+    async def _asked(self, deployment: ModelDeployment, texts: Sequence[str]) -> TextEmbeddings:
         body = {**deployment.parameters, "model": deployment.provider_model, "input": list(texts)}
         max_bytes = MAX_BYTES_BESIDE + MAX_BYTES_PER_TEXT * len(texts)
         raw = await self._http.post(deployment, "embeddings", body, max_bytes)
@@ -63,6 +85,11 @@ class UpstreamEmbedder:
 
     def close(self) -> None:
         """Releases nothing: the connections are the pool's."""
+
+
+def _name(deployment: ModelDeployment) -> str:
+    parameters = jsons.dumps_text(deployment.parameters) if deployment.parameters else ""
+    return f"{deployment.route} {deployment.api_base} {parameters}"
 
 
 def _read(raw: bytes, count: int) -> TextEmbeddings:
