@@ -204,6 +204,54 @@ async def test_s3_a_page_reads_its_own_bodies(
     assert len(read) <= 2 * 12
 
 
+@pytest.mark.parametrize("newest_first", [True, False])
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 20])
+async def test_s3_a_client_deletes_what_it_lists(
+    records: ConversationRecords, tenant: str, limit: int, newest_first: bool
+) -> None:
+    """The next page begins behind an item that is deleted by then: the last of its message, or one of several."""
+    name = f"conv_gone_{limit}_{newest_first}" + tenant
+    calls = [{"type": "function_call", "call_id": f"c{n}", "name": "f", "arguments": "{}"} for n in range(3)]
+    outputs = [{"type": "function_call_output", "call_id": f"c{n}", "output": "x"} for n in range(3)]
+    words: list[Any] = [
+        {"role": "system", "content": "rules"},
+        {"role": "developer", "content": "more rules"},
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "two"},
+        *calls,
+        *outputs,
+        {"role": "assistant", "content": "three"},
+        {"role": "user", "content": "four"},
+    ]
+    await records.create(tenant, NewConversation(name, {}, parse_items(words)), "req_0")
+    expected = [item["id"] for item in await listed(records, tenant, name, limit=100, newest_first=newest_first)]
+    assert len(expected) == 12
+    gone: list[str] = []
+    while page := await listed(
+        records, tenant, name, limit=limit, newest_first=newest_first, after=gone[-1] if gone else None
+    ):
+        for item in page:
+            await records.delete_item(tenant, name, item["id"])
+            gone.append(item["id"])
+    assert gone == expected
+    assert await listed(records, tenant, name) == []
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+async def test_s3_a_page_begins_behind_the_one_item_that_was_deleted(
+    records: ConversationRecords, tenant: str, newest_first: bool
+) -> None:
+    name = f"conv_one_{newest_first}" + tenant
+    calls = [{"type": "function_call", "call_id": f"c{n}", "name": "f", "arguments": "{}"} for n in range(3)]
+    words: list[Any] = [{"role": "system", "content": "rules"}, {"role": "user", "content": "one"}, *calls]
+    await records.create(tenant, NewConversation(name, {}, parse_items(words)), "req_0")
+    before = [item["id"] for item in await listed(records, tenant, name, limit=100, newest_first=newest_first)]
+    for number, item_id in enumerate(before):
+        await records.delete_item(tenant, name, item_id)
+        rest = await listed(records, tenant, name, limit=100, newest_first=newest_first, after=item_id)
+        assert [item["id"] for item in rest] == before[number + 1 :]
+
+
 async def test_s8_items_of_another_conversation_are_not_found(records: ConversationRecords, tenant: str) -> None:
     for name in ("conv_mine", "conv_yours"):
         await records.create(

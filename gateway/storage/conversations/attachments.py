@@ -11,6 +11,7 @@ from gateway.core.types import records, report_lists
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.places import LargeIndex
 from gateway.storage import rows
+from gateway.storage.cache.deleted_places import ItemPlace
 from gateway.storage.conversations.delete import anonymise_bills, forget_blocks, held_groups
 from gateway.storage.conversations.delete_item import delete_plans
 from gateway.storage.conversations.item_store import require_conversation
@@ -23,16 +24,21 @@ PART_CHARS = 1_000_000
 
 
 def read_page(
-    connection: sa.Connection, tenant: str, conversation_id: str, query: records.ItemQuery
+    connection: sa.Connection,
+    tenant: str,
+    conversation_id: str,
+    query: records.ItemQuery,
+    place: ItemPlace | None = None,
 ) -> report_lists.QueryPage[records.AttachmentRecord]:
     """Returns a page of documents, in the order in which they came or reversed; each content once.
+    `place`: where `after` stood, if it is deleted.
     Raises ConversationNotFound: the tenant has none of that id; NotFound: `after` is none of its documents."""
     require_conversation(connection, tenant, conversation_id)
     number = sa.func.min(TABLE.c.number)
     first = sa.select(number.label("number")).where(TABLE.c.conversation_id == conversation_id)
     first = first.group_by(TABLE.c.artifact_id)
     if query.after is not None:
-        last = _first_number(connection, conversation_id, query.after, "after")
+        last = place[0] if place is not None else first_number(connection, conversation_id, query.after, "after")
         first = first.having(number < last if query.newest_first else number > last)
     chosen = first.order_by(number.desc() if query.newest_first else number).limit(query.limit + 1)
     numbers = list(connection.execute(chosen).scalars())
@@ -46,7 +52,7 @@ def read_one(
     """Returns one document with its text or a part of that; of a large document `PART_CHARS` at most.
     Raises ConversationNotFound: the tenant has none of that id; NotFound: the conversation has no such document."""
     require_conversation(connection, tenant, conversation_id)
-    number = _first_number(connection, conversation_id, name, "attachment_id")
+    number = first_number(connection, conversation_id, name, "attachment_id")
     found = _read(connection, tenant, conversation_id, [number])[number]
     if found.index is not None:
         limit = min(part.limit or PART_CHARS, PART_CHARS)
@@ -65,7 +71,7 @@ def delete(connection: sa.Connection, tenant: str, conversation_id: str, name: s
     Returns the cache groups to evict: those of all contents that this conversation alone holds.
     Raises ConversationNotFound: the tenant has none of that id; NotFound: the conversation has no such document."""
     require_conversation(connection, tenant, conversation_id, lock=True)
-    _first_number(connection, conversation_id, name, "attachment_id")
+    first_number(connection, conversation_id, name, "attachment_id")
     content_id = content_id_of(name)
     own = (TABLE.c.conversation_id == conversation_id, TABLE.c.artifact_id == content_id)
     large = held_by(connection, *own)
@@ -88,7 +94,8 @@ def content_id_of(name: str) -> str:
     return name.partition("-")[0]
 
 
-def _first_number(connection: sa.Connection, conversation_id: str, name: str, param: str) -> int:
+def first_number(connection: sa.Connection, conversation_id: str, name: str, param: str) -> int:
+    """Returns the number by which a document is listed. Raises NotFound: the conversation has no such document."""
     where = (TABLE.c.conversation_id == conversation_id, TABLE.c.artifact_id == content_id_of(name))
     number = connection.execute(sa.select(sa.func.min(TABLE.c.number)).where(*where)).scalar()
     if number is None:

@@ -1,8 +1,8 @@
 """Creates, lists and reads conversations, and changes them item by item."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -11,7 +11,7 @@ from gateway.core.types import audit_log, memory, past_turns, records, report_li
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import Item
 from gateway.storage import audit_events, rows
-from gateway.storage.cache.deleted_places import DeletedPlaces, ListPlace
+from gateway.storage.cache.deleted_places import DeletedPlaces, ItemPlace, ListPlace
 from gateway.storage.conversations import attachments as attached
 from gateway.storage.conversations import delete_item, item_store
 from gateway.storage.conversations.delete import empty_conversation
@@ -26,6 +26,8 @@ from gateway.storage.lookup.path_cache import CachedRows
 from gateway.storage.lookup.segments import segments_before
 from gateway.storage.turns.completions import having
 from gateway.storage.turns.standing import whole_entries
+
+T = TypeVar("T")
 
 # What the latest answered request left of a conversation's window (guarantee §11.8).
 
@@ -255,7 +257,11 @@ class ConversationRecords(CachedRows):
                 raise
         return await self._transactions.run(lambda connection: _read_page(connection, tenant, query, last))
 
-    items = reads(item_store.read_items)
+    async def items(self, tenant: str, conversation_id: str, query: records.ItemQuery) -> report_lists.QueryPage[Item]:
+        """Returns a page of the current branch's items. Raises ConversationNotFound: the tenant has none of that id;
+        ItemNotFound: nothing of the branch has the id `query.after`, nor had lately."""
+        return await self._page(item_store.read_items, tenant, conversation_id, query)
+
     item = reads(item_store.read_item)
 
     async def add_items(
@@ -292,14 +298,17 @@ class ConversationRecords(CachedRows):
         trail."""
         now = self.clock.now()
 
-        def work(connection: sa.Connection) -> tuple[records.ConversationRecord, tuple[str, ...]]:
+        def work(connection: sa.Connection) -> tuple[records.ConversationRecord, ItemPlace, tuple[str, ...]]:
+            item_store.require_conversation(connection, tenant, conversation_id, lock=True)
+            place = item_store.place_of(connection, tenant, conversation_id, item_id)
             groups = delete_item.delete(connection, tenant, conversation_id, item_id, now)
             record = read_record(connection, tenant, conversation_id)
             audit_events.recorded(connection, by, now, "item.deleted", item_id, tenant, conversation=conversation_id)
-            return record, groups
+            return record, place, groups
 
-        record, groups = await self._transactions.run(work, write=True)
+        record, place, groups = await self._transactions.run(work, write=True)
         await self._forget(groups)
+        await DeletedPlaces(self._cache).add_item(tenant, conversation_id, item_id, place)
         return record
 
     async def empty(
@@ -320,7 +329,13 @@ class ConversationRecords(CachedRows):
         await self._forget(groups)
         return record
 
-    attachments = reads(attached.read_page)
+    async def attachments(
+        self, tenant: str, conversation_id: str, query: records.ItemQuery
+    ) -> report_lists.QueryPage[records.AttachmentRecord]:
+        """Returns a page of the conversation's documents. Raises ConversationNotFound: the tenant has none of that id;
+        NotFound: `query.after` is none of its documents, nor was lately."""
+        return await self._page(attached.read_page, tenant, conversation_id, query)
+
     attachment = reads(attached.read_one)
 
     async def delete_attachment(
@@ -329,12 +344,33 @@ class ConversationRecords(CachedRows):
         """Deletes a document and everything that repeats its text, except answers. `by`: for the audit trail."""
         now = self.clock.now()
 
-        def work(connection: sa.Connection) -> tuple[str, ...]:
+        def work(connection: sa.Connection) -> tuple[int, tuple[str, ...]]:
+            item_store.require_conversation(connection, tenant, conversation_id, lock=True)
+            number = attached.first_number(connection, conversation_id, name, "attachment_id")
             groups = attached.delete(connection, tenant, conversation_id, name, now)
             audit_events.recorded(connection, by, now, "attachment.deleted", name, tenant, conversation=conversation_id)
-            return groups
+            return number, groups
 
-        await self._forget(await self._transactions.run(work, write=True))
+        number, groups = await self._transactions.run(work, write=True)
+        await self._forget(groups)
+        await DeletedPlaces(self._cache).add_item(tenant, conversation_id, name, (number, 0))
+
+    async def _page(
+        self,
+        read: Callable[..., report_lists.QueryPage[T]],
+        tenant: str,
+        conversation_id: str,
+        query: records.ItemQuery,
+    ) -> report_lists.QueryPage[T]:
+        """Reads a page of a conversation's list, also behind a member that was deleted lately."""
+        asked = (tenant, conversation_id, query)
+        try:
+            return await self._transactions.run(lambda connection: read(connection, *asked))
+        except errors.NotFound:
+            place = await DeletedPlaces(self._cache).find_item(tenant, conversation_id, query.after)
+            if place is None:
+                raise
+        return await self._transactions.run(lambda connection: read(connection, *asked, place))
 
     async def _forget(self, groups: tuple[str, ...]) -> None:
         """Evicts, after a deletion, what this process, the cache and the database's files still hold of the content."""

@@ -17,6 +17,7 @@ from gateway.core.types.chain import AnswerRun, ChainDigest
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import Item
 from gateway.storage import rows
+from gateway.storage.cache.deleted_places import ItemPlace
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import insert_if_new
 from gateway.storage.encryption.columns import for_row
@@ -54,14 +55,33 @@ def require_conversation(connection: sa.Connection, tenant: str, conversation_id
 
 
 def read_items(
-    connection: sa.Connection, tenant: str, conversation_id: str, query: records.ItemQuery
+    connection: sa.Connection,
+    tenant: str,
+    conversation_id: str,
+    query: records.ItemQuery,
+    place: ItemPlace | None = None,
 ) -> report_lists.QueryPage[Item]:
     """Returns a page of the current branch's items: the system messages in force, then the path to the head.
+    `place`: where `after` stood, if it is deleted.
     Raises ConversationNotFound: the tenant has none of that id; ItemNotFound: nothing of the branch has the id
     `after`."""
     row = require_conversation(connection, tenant, conversation_id)
+    if place is not None:
+        found = _behind(connection, row, query, place)
+        return report_lists.QueryPage.of(found, query.limit)
     found = _downwards(connection, row, query) if query.newest_first else _onwards(connection, row, query)
     return report_lists.QueryPage.of(found, query.limit)
+
+
+def place_of(connection: sa.Connection, tenant: str, conversation_id: str, item_id: str) -> ItemPlace:
+    """Returns where an item stands. Raises as `read_item`."""
+    row = require_conversation(connection, tenant, conversation_id)
+    if item_id.startswith(items.INSTRUCTION_PREFIX):
+        listed, number = items.instruction_items(row.id, instructions_in_force(connection, row)), -1
+    else:
+        message = require_message(connection, row.id, item_id)
+        listed, number = _items(connection, row, [message]), int(message.sequence_number)
+    return number, _index(listed, item_id, "item_id")
 
 
 def read_item(connection: sa.Connection, tenant: str, conversation_id: str, item_id: str) -> Item:
@@ -157,6 +177,30 @@ def _onwards(connection: sa.Connection, row: Any, query: records.ItemQuery) -> l
     return listed if after is None else listed[_index(listed, after, "after") + 1 :]
 
 
+def _behind(connection: sa.Connection, row: Any, query: records.ItemQuery, place: ItemPlace) -> list[Item]:
+    """Lists the items behind that place; one more than the page holds, if there is one."""
+    number, index = place
+    path = connection.execute(_NUMBERED_PATH, {"from": row.head_id}).all() if row.head_id else []
+    if query.newest_first:
+        wanted = [each for each in path if each.sequence_number <= number][-query.limit - 2 :]
+        is_first = not wanted or wanted[0].id == path[0].id
+    else:
+        wanted = [each for each in path if each.sequence_number >= number][: query.limit + 2]
+        is_first = number < 0
+    names = [each.id for each in wanted]
+    bodies = {each.id: each for each in connection.execute(whole_messages().where(MESSAGES.c.id.in_(names)))}
+    listed = _items(connection, row, [bodies[each] for each in names])
+    same = [bodies[each.id] for each in wanted if each.sequence_number == number]
+    left = len(_items(connection, row, same)) - index
+    if same:  # other items of its message are still there
+        listed = listed[: len(listed) - left] if query.newest_first else listed[index:]
+    if is_first:
+        before = items.instruction_items(row.id, instructions_in_force(connection, row))
+        kept = before if number >= 0 else before[:index] if query.newest_first else before[index:]
+        listed = [*kept, *listed]
+    return listed[::-1] if query.newest_first else listed
+
+
 def _items(connection: sa.Connection, row: Any, found: Sequence[Any]) -> list[Item]:
     """Returns the items of consecutive messages; `row`: their conversation's."""
     calls = calls_before(connection, found[0].id) if found and found[0].role in tool_steps.RESULT_ROLES else {}
@@ -182,7 +226,13 @@ def _path_query() -> sa.Select[Any]:
     return sa.select(chain.c.id).order_by(chain.c.depth.desc())
 
 
-_UPWARDS, _PATH = messages_of(upwards(onwards=fewer_than)), _path_query()
+def _numbered_path_query() -> sa.Select[Any]:
+    """Selects ids and numbers of all messages up to `:from`, in path order."""
+    chain = upwards(MESSAGES.c.sequence_number)
+    return sa.select(chain.c.id, chain.c.sequence_number).order_by(chain.c.depth.desc())
+
+
+_UPWARDS, _PATH, _NUMBERED_PATH = messages_of(upwards(onwards=fewer_than)), _path_query(), _numbered_path_query()
 _OPEN_STEP = messages_of(upwards(MESSAGES.c.role, onwards=lambda chain: chain.c.role.in_(tool_steps.RESULT_ROLES)))
 
 

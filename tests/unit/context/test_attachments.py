@@ -185,6 +185,8 @@ def test_s2_a_deleted_attachment_enters_no_context(gateway: GatewayProcess, upst
         answer = client.delete(f"/conversations/{home}/attachments/{gone}")
         assert answer.json() == {"id": gone, "object": "conversation.attachment.deleted", "deleted": True}
         assert [each["id"] for each in client.get(f"/conversations/{home}/attachments").json()["data"]] == [kept]
+        behind = client.get(f"/conversations/{home}/attachments", params={"after": gone}).json()["data"]
+        assert [each["id"] for each in behind] == [kept], "a client may delete what it lists"
         for method in ("GET", "DELETE"):
             again = client.request(method, f"/conversations/{home}/attachments/{gone}")
             assert (again.status_code, again.json()["error"]["code"]) == (404, "attachment_not_found")
