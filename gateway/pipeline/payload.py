@@ -15,7 +15,7 @@ before them is changed here.
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
 
 from gateway.context import whole_files
@@ -486,15 +486,25 @@ def as_upstream_takes(
 
 
 def with_marks(messages: Sequence[Json], sent: Sequence[Json], marks: Sequence[CacheMark]) -> list[Json]:
-    """Adds the client's marks to the messages: leading system messages count from the start, others from the end."""
+    """Adds the client's marks to the messages: to the leading system messages that it sent; others count from the
+    end."""
     marked = list(messages)
     for mark in marks:
         role = sent[mark.message].get("role")
         leads = all(each.get("role") in conversation.INSTRUCTION_ROLES for each in sent[: mark.message + 1])
-        at = mark.message if leads else mark.message + len(messages) - len(sent)
+        at = _system_at(messages, sent, mark.message) if leads else mark.message + len(messages) - len(sent)
         if 0 <= at < len(marked) and marked[at].get("role") == role:
             marked[at] = _with_mark(marked[at], mark)
     return marked
+
+
+def _system_at(messages: Sequence[Json], sent: Sequence[Json], number: int) -> int:
+    """Returns where a leading system message of the client's stands: others, as of a prompt profile, may precede it."""
+    said = sent[number].get("content")
+    leading = takewhile(lambda each: each.get("role") in conversation.INSTRUCTION_ROLES, messages)
+    alike = [at for at, each in enumerate(leading) if each.get("content") == said]
+    before = sum(each.get("content") == said for each in sent[:number])
+    return alike[before] if before < len(alike) else number
 
 
 def _with_mark(message: Json, mark: CacheMark) -> Json:

@@ -110,6 +110,17 @@ def test_marks_stand_beside_the_messages_and_are_set_where_they_are_taken() -> N
     assert shorter[1] == marked[-1]
 
 
+def test_s4_i7_marks_of_system_blocks_stay_at_them_behind_another_system_message() -> None:
+    """§11.7: as a prompt profile stands in front, and two blocks of the client's may be equal."""
+    system = [{"type": "text", "text": "s"}, {"type": "text", "text": "s", "cache_control": MARK}]
+    reading = read(system=system, messages=[{"role": "user", "content": "new"}])
+    sent = reading.chat["messages"]
+    profile = {"role": "system", "content": "Be kind."}
+    marked = with_marks([profile, *sent], sent, reading.native.marks)
+    assert marked == [profile, *with_marks(sent, sent, reading.native.marks)]
+    assert str(marked).count("cache_control") == 1
+
+
 SEARCHED: list[Json] = [
     {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
     {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
