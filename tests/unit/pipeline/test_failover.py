@@ -458,3 +458,17 @@ def test_s12_6_of_a_relayed_call_the_last_refusal_comes_down(
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
     assert answer.headers["x-gateway-managed"] == "false"
     assert len(upstream.requests) == 2
+
+
+def test_s12_6_a_relayed_form_is_tried_elsewhere(failing_over: GatewayProcess, upstream: MockUpstream) -> None:
+    """It is written anew, with the other deployment's name of the model."""
+    path = "POST /v1/audio/transcriptions"
+    upstream.routes[path] = lambda asked: Reply(status=503) if b"twin-a" in asked.raw else Reply(json={"text": "hi"})
+    form: Any = {"file": ("a.wav", b"RIFF" * 1000, "audio/wav"), "model": (None, "twins")}
+    answer = httpx.post(f"{failing_over.base_url}/audio/transcriptions", files=form, timeout=30)
+    assert answer.json() == {"text": "hi"}
+    first, second = upstream.requests
+    assert b"twin-a" in first.raw
+    assert b"twin-b" in second.raw
+    assert b"RIFF" * 1000 in second.raw
+    assert bill_of(failing_over, answer)["routing_path"] == ["twins", "openai/twin-a", "openai/twin-b"]
