@@ -6,7 +6,7 @@ what an operator configures, is elsewhere; which fields of messages are a provid
 """
 
 import re
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable, Callable, Mapping
 from dataclasses import field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -68,6 +68,11 @@ class RoutingCandidates(Protocol):
 
     def began(self, deployment: ModelDeployment, tokens: int = 0) -> RoutingAttempt:
         """Begins an attempt at a deployment. `tokens`: those counted in the prompt, if it has a token limit."""
+        ...
+
+    def named(self, make: Callable[[], str]) -> str:
+        """Returns a new conversation's id that leads later requests to `first`, on every replica where that can be.
+        `make`: makes ids."""
         ...
 
     def remember(self, completion_id: str, deployment: ModelDeployment) -> None:

@@ -80,6 +80,8 @@ PLACED_SECONDS = 3600.0
 """Providers cache prompts for an hour at most, if nobody pays for more."""
 
 
+MAX_NAMES = 100
+"""Ids that are made for a new conversation to find one that leads to its deployment."""
 CACHE_KEY = "prompt_cache_key"
 """The field by which OpenAI's clients mark requests with a common prompt. Some set one per conversation, others one for
 all requests, which would send all to one deployment: so it counts only together with the first user message."""
@@ -187,6 +189,10 @@ class SingleDeployment:
         """Returns whether the deployment rests."""
         return self._health.rests(deployment.id)
 
+    def named(self, make: Callable[[], str]) -> str:
+        """Returns any id."""
+        return make()
+
     def remember(self, completion_id: str, deployment: ModelDeployment) -> None:
         """Remembers nothing: there is no choice."""
 
@@ -202,13 +208,16 @@ class DeploymentGroup:
         rank: Callable[[Sequence[str]], list[DeploymentRank]],
         health: HealthWatch,
         placements: ConversationPlacements | None,
+        leads: Callable[[str, str], bool],
     ) -> None:
         """`rank`: returns the states of the deployments of these ids, best first; `placements`: stores where
-        completions were made; None: conversations do not stay."""
+        completions were made; None: conversations do not stay; `leads`: whether a conversation's id leads to a
+        deployment's."""
         self._left = dict(deployments)
         self._rank = rank
         self._health = health
         self._placements = placements
+        self._leads = leads
         best = rank(list(self._left))[0]
         self.exhausted = best.tier > 0
         self.first = self._left.pop(best.id)
@@ -226,6 +235,15 @@ class DeploymentGroup:
     def began(self, deployment: ModelDeployment, tokens: int = 0) -> upstreams.RoutingAttempt:
         """Begins a try."""
         return self._health.began(deployment, tokens)
+
+    def named(self, make: Callable[[], str]) -> str:
+        """Returns the first id that leads to `first`; after many that do not, any."""
+        name = make()
+        for _ in range(MAX_NAMES if self._placements is not None else 0):
+            if self._leads(name, self.first.id):
+                break
+            name = make()
+        return name
 
     def remember(self, completion_id: str, deployment: ModelDeployment) -> None:
         """Remembers the deployment of a completion: a request that continues the completion is sent there."""
@@ -261,10 +279,27 @@ class DeploymentChooser:
             states = [self._health.state(members[each]) for each in ids]
             return ranked(states, self._strategy, draw, placed)
 
-        found = DeploymentGroup(deployments, rank, self._health, None if hint is None else self._placements)
+        def leads(name: str, chosen: str) -> bool:
+            return self._leads(hint.tenant if hint is not None else "", members, name, chosen)
+
+        found = DeploymentGroup(deployments, rank, self._health, None if hint is None else self._placements, leads)
         if key is not None and self._strategy != "weighted":  # the other strategies depend on the moment
             self._placements.put(key, found.first.id)
         return found
+
+    def _leads(self, tenant: str, members: Mapping[str, GroupMember], name: str, chosen: str) -> bool:
+        """Returns whether later requests of the conversation of that id go to the chosen deployment while its equals
+        in order are as well as it is; where nothing but the moment decides, they do from now on."""
+        key = RouteHint(tenant, name).key()
+        if key is None:
+            return False
+        if self._strategy != "weighted":
+            self._placements.put(key, chosen)
+            return True
+        states = [replace(self._health.state(each), rest=0.0, full=False) for each in members.values()]
+        order = next(each.order for each in states if each.id == chosen)
+        equals = [each for each in states if each.order == order]
+        return ranked(equals, self._strategy, draws_of(key))[0].id == chosen
 
 
 ACCOUNT = ("openai-organization", "openai-project")

@@ -108,6 +108,20 @@ def test_s12_5_a_conversation_stays_at_one_deployment(
     assert not set(first_words["one"]) & set(first_words["two"])
 
 
+def test_s12_5_a_conversation_named_from_its_second_turn_on_stays(
+    routed: GatewayProcess, one: MockUpstream, two: MockUpstream
+) -> None:
+    """Its id leads to where its first turn was, with nothing stored: the first prompt is in that provider's cache."""
+    for number in range(12):
+        before = len(one.chats), len(two.chats)
+        home = ask(routed, "pair", user(f"named {number}"))["conversation"]["id"]
+        for turn in range(2):
+            ask(routed, "pair", user(f"and {turn}?"), conversation=home)
+        assert sorted((len(one.chats) - before[0], len(two.chats) - before[1])) == [0, 3]
+    assert one.chats
+    assert two.chats
+
+
 def test_s12_5_a_response_goes_on_where_the_one_before_was_made(
     routed: GatewayProcess, one: MockUpstream, two: MockUpstream
 ) -> None:

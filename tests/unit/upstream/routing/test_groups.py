@@ -63,6 +63,49 @@ def test_s12_5_a_deployment_has_one_name_wherever_it_stands(entries: list[Any], 
     assert ids(*entries) == expected
 
 
+def id_after(found: RoutingCandidates, text: str) -> str:
+    """The id of the conversation that a request begins."""
+    numbers = iter(range(1_000))
+    return found.named(lambda: f"conv_{text}_{next(numbers)}")
+
+
+def test_s12_5_a_conversations_id_leads_to_its_first_deployment_on_every_replica() -> None:
+    """Among the deployments of its order; nothing is stored."""
+    entries = entry("m", "one", order=1), entry("m", "two", order=1), entry("m", "three", order=2, weight=5)
+    served, other = router(*entries), router(*entries)
+    for number in range(50):
+        found = served.candidates("m", ANYBODY, said(f"question {number}"))
+        hint = RouteHint("t", id_after(found, str(number)))
+        assert other.candidates("m", ANYBODY, hint).first.id == found.first.id
+
+
+def test_s12_5_a_new_id_keeps_the_weights() -> None:
+    served = router(entry("m", "one", weight=9), entry("m", "two", weight=1))
+    asked: Counter[str] = Counter()
+    for number in range(400):
+        found = served.candidates("m", ANYBODY, said(f"question {number}"))
+        named = served.candidates("m", ANYBODY, RouteHint("t", id_after(found, str(number))))
+        assert named.first.id == found.first.id
+        asked[named.first.id] += 1
+    assert 15 <= asked["openai/m@two"] <= 75
+
+
+@pytest.mark.parametrize("strategy", ["latency", "least_busy"])
+def test_s12_5_where_the_moment_decides_a_process_remembers_the_new_id(strategy: str) -> None:
+    served = router(entry("m", "one"), entry("m", "two"), strategy=strategy)
+    for number in range(20):
+        found = served.candidates("m", ANYBODY, said(f"question {number}"))
+        found.began(found.first)
+        hint = RouteHint("t", id_after(found, str(number)))
+        assert served.candidates("m", ANYBODY, hint).first.id == found.first.id
+
+
+def test_s12_5_a_new_id_is_any_where_conversations_do_not_stay() -> None:
+    served = router(entry("m", "one"), entry("m", "two"), sticky="never")
+    assert id_after(served.candidates("m", ANYBODY, said("hello")), "x") == "conv_x_0"
+    assert id_after(router(entry("m", "one")).candidates("m", ANYBODY, said("hello")), "x") == "conv_x_0"
+
+
 def test_s12_5_each_deployment_of_a_group_is_asked_once() -> None:
     served = router(entry("m", "one"), entry("m", "two"), entry("m", "three"))
     found = served.candidates("m", ANYBODY)
