@@ -195,7 +195,10 @@ class Pipeline:
         """Begins the run of a request, of which nothing is read yet.
         Raises GatewayError: the request may not be asked; there is no bill."""
         self._parts.store.check_writable()
-        return RequestRun(await self._attempts.for_first_target(asked))
+        run = RequestRun(await self._attempts.for_first_target(asked))
+        if (candidates := run.prepared.target.candidates).several:
+            run.completion_id = candidates.named(partial(ids.new_id, ids.COMPLETION))
+        return run
 
     def _keep(self, run: RequestRun) -> None:
         """Caches what an answered request leaves for later ones, after it is stored."""

@@ -71,8 +71,8 @@ class RoutingCandidates(Protocol):
         ...
 
     def named(self, make: Callable[[], str]) -> str:
-        """Returns a new conversation's id that leads later requests to `first`, on every replica where that can be.
-        `make`: makes ids."""
+        """Returns an id for a new conversation, or for a completion, that leads later requests to `first`, on every
+        replica where that can be. `make`: makes ids."""
         ...
 
     def remember(self, completion_id: str, deployment: ModelDeployment) -> None:

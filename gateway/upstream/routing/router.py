@@ -103,11 +103,11 @@ class RouteHint:
 
     def key(self) -> str | None:
         """Returns a digest that all requests of a conversation share: of its name, else of its first user message and
-        cache key. None where neither is known."""
-        if self.name is not None:
-            return ids.content_digest(f"{self.tenant}\n{self.name}")
-        if self.behind is not None:
-            return None
+        cache key; behind a completion, of that one's id, which leads to the same deployment. None where none of them
+        is known."""
+        name = self.name if self.name is not None else self.behind
+        if name is not None:
+            return ids.content_digest(f"{self.tenant}\n{name}")
         first = next((message for message in self.messages if message.get("role") == "user"), None)
         if first is None:
             return None
@@ -237,7 +237,7 @@ class DeploymentGroup:
         return self._health.began(deployment, tokens)
 
     def named(self, make: Callable[[], str]) -> str:
-        """Returns the first id that leads to `first`; after many that do not, any."""
+        """Returns the first id that leads to `first`; after many that do not, the last one."""
         name = make()
         for _ in range(MAX_NAMES if self._placements is not None else 0):
             if self._leads(name, self.first.id):
@@ -270,7 +270,7 @@ class DeploymentChooser:
         key, placed, draw = None, None, self._by_chance
         if hint is not None:
             key = hint.key()
-            name = hint.behind if key is None else key
+            name = hint.behind if hint.name is None and hint.behind is not None else key
             placed = None if name is None else self._placements.peek(name)
             draw = draw if key is None else draws_of(key)
         members = {member.id: member for member in group}
@@ -289,12 +289,14 @@ class DeploymentChooser:
 
     def _leads(self, tenant: str, members: Mapping[str, GroupMember], name: str, chosen: str) -> bool:
         """Returns whether later requests of the conversation of that id go to the chosen deployment while its equals
-        in order are as well as it is; where nothing but the moment decides, they do from now on."""
+        in order are as well as it is; where nothing but the moment decides, they do from now on. `name` may be a
+        completion's, which is remembered once it is answered."""
         key = RouteHint(tenant, name).key()
         if key is None:
             return False
         if self._strategy != "weighted":
-            self._placements.put(key, chosen)
+            if not name.startswith(ids.COMPLETION):
+                self._placements.put(key, chosen)
             return True
         states = [replace(self._health.state(each), rest=0.0, full=False) for each in members.values()]
         order = next(each.order for each in states if each.id == chosen)

@@ -281,4 +281,4 @@ def test_s12_8_a_probe_finds_that_a_deployment_is_back(
 def test_s12_5_a_group_is_one_model(routed: GatewayProcess) -> None:
     with http(routed) as client:
         names = [model["id"] for model in client.get("/models").json()["data"]]
-    assert names == ["pair", "failing", "ordered", "windows", "stream", "limited", "chained"]
+    assert names == ["pair", "failing", "ordered", "vectors", "windows", "stream", "limited", "chained"]

@@ -90,6 +90,15 @@ def test_s12_5_a_new_id_keeps_the_weights() -> None:
     assert 15 <= asked["openai/m@two"] <= 75
 
 
+def test_s12_5_a_completions_id_leads_to_its_deployment_on_every_replica() -> None:
+    entries = entry("m", "one"), entry("m", "two")
+    served, other = router(*entries), router(*entries)
+    for number in range(50):
+        found = served.candidates("m", ANYBODY, said(f"question {number}"))
+        hint = RouteHint("t", behind=id_after(found, str(number)))
+        assert other.candidates("m", ANYBODY, hint).first.id == found.first.id
+
+
 @pytest.mark.parametrize("strategy", ["latency", "least_busy"])
 def test_s12_5_where_the_moment_decides_a_process_remembers_the_new_id(strategy: str) -> None:
     served = router(entry("m", "one"), entry("m", "two"), strategy=strategy)

@@ -72,6 +72,7 @@ def test_s12_5_only_the_conversations_of_a_lost_deployment_move(
         (RouteHint("t", "conv_1"), RouteHint("u", "conv_1"), False),
         (RouteHint("t", messages=[HELLO], cache_key="a"), RouteHint("t", messages=[HELLO], cache_key="b"), False),
         (RouteHint("t", "conv_1", cache_key="a"), RouteHint("t", "conv_1", cache_key="b"), True),
+        (RouteHint("t", None, "chatcmpl-1", [HELLO]), RouteHint("t", None, "chatcmpl-1", [ANSWER]), True),
     ],
 )
 def test_s12_5_requests_of_one_conversation_have_one_key(one: RouteHint, other: RouteHint, same: bool) -> None:
@@ -79,7 +80,7 @@ def test_s12_5_requests_of_one_conversation_have_one_key(one: RouteHint, other: 
     assert one.key() is not None
 
 
-@pytest.mark.parametrize("hint", [RouteHint("t"), RouteHint("t", messages=[ANSWER]), RouteHint("t", None, "resp_1")])
+@pytest.mark.parametrize("hint", [RouteHint("t"), RouteHint("t", messages=[ANSWER])])
 def test_s12_5_where_nothing_tells_the_conversation_there_is_no_key(hint: RouteHint) -> None:
     assert hint.key() is None
 
