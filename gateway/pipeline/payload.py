@@ -101,7 +101,8 @@ def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json
     for message in messages:
         if plain_blocks.is_signed(message):
             bound = message.get(items.BOUND)
-            stays = prefix.fits(bound) if bound is not None else prefix.digest in as_told
+            fits = prefix.digest in as_told.get(plain_blocks.signatures(message), ())
+            stays = prefix.fits(bound) if bound is not None else fits
             if not stays:
                 message = plain_blocks.without_thoughts(message)
         if items.BOUND in message:
@@ -138,18 +139,19 @@ def with_possible_thinking(body: Json, native: Json | None, deployment: ModelDep
     return plain_blocks.without_thinking(body), plain_blocks.without_thinking(native) if native is not None else None
 
 
-def _as_told(prepared: PreparedRequest) -> set[str]:
-    """Returns the digests before thoughts of unknown binding, computed from the messages as the client sent them."""
+def _as_told(prepared: PreparedRequest) -> dict[tuple[str, ...], set[str]]:
+    """Returns the digests before thoughts of unknown binding, by their signatures, computed from the messages as the
+    client sent them."""
     history, request = prepared.history, prepared.request
     if history is not None and history.unread:
-        return set()
+        return {}
     told: Iterable[Json] = request.messages
     if history is not None and history.messages:
         told = (*history.instructions, *(message.body for message in history.messages))
-    prefix, found = _prefix(prepared), set()
+    prefix, found = _prefix(prepared), dict[tuple[str, ...], set[str]]()
     for message in told:
         if plain_blocks.is_signed(message):
-            found.add(prefix.digest)
+            found.setdefault(plain_blocks.signatures(message), set()).add(prefix.digest)
         prefix.add(message)
     return found
 

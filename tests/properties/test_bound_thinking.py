@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.api.request.validation import RequestArrival, parse_chat_request
@@ -138,6 +138,7 @@ TURNS = st.lists(st.lists(st.sampled_from([5, 60, 300, 900, 2500]), max_size=6),
     enabled=st.booleans(),
     store=st.booleans(),
 )
+@example(turns=[[5, 60, 60, 900]], window=1500, resends=True, keeps=True, enabled=False, store=False)
 @settings(max_examples=settings().max_examples // 6)  # each is a conversation
 def test_s10_10_no_thought_stands_where_it_was_not_made(
     native: bool, turns: list[list[int]], window: int, resends: bool, keeps: bool, enabled: bool, store: bool

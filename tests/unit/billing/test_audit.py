@@ -121,7 +121,7 @@ def _counted(made: tuple[CallCost, ...], metadata: dict[str, Any]) -> LedgerFigu
 
 
 def _kept(value: Decimal | None) -> Decimal | None:
-    return None if value is None else min(value, LARGEST_KEPT)
+    return None if value is None else max(-LARGEST_KEPT, min(value, LARGEST_KEPT))
 
 
 @given(primaries, st.lists(calls, max_size=3))

@@ -191,6 +191,13 @@ def is_signed(message: Json) -> bool:
     return bool(message.get(SIGNED))
 
 
+def signatures(message: Json) -> tuple[str, ...]:
+    """Returns the signatures of a message's thoughts; of a redacted one its data."""
+    blocks = message.get(SIGNED)
+    found = blocks if isinstance(blocks, list) else ()
+    return tuple(str(each.get("signature") or each.get("data")) for each in found if isinstance(each, dict))
+
+
 def without_thoughts(message: Json) -> Json:
     """Removes a message's signed thoughts, and `reasoning_content`, which holds the same text."""
     found = {name: value for name, value in message.items() if name not in (SIGNED, "reasoning_content")}
