@@ -22,10 +22,10 @@ def main() -> None:
     print(f"words of the docs, without code and what is generated: {words:,}")
     print("file names used twice: " + ", ".join(f"{name} {count}" for name, count in sorted(house.names_twice.items())))
     print()
-    print(f"{'one request':12}{'modules':>9}{'calls':>8}{'changes':>9}")
+    print(f"{'one request':12}{'modules':>9}{'calls':>8}{'changes':>9}{'returns':>9}")
     with tempfile.TemporaryDirectory() as folder:
         for name, visits in asyncio.run(visits_by_request(Path(folder))).items():
-            print(f"{name:12}{visits.modules:9}{visits.calls.total():8}{visits.changes:9}")
+            print(f"{name:12}{visits.modules:9}{visits.calls.total():8}{visits.changes:9}{visits.returns:9}")
 
 
 if __name__ == "__main__":

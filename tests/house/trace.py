@@ -2,7 +2,7 @@
 
 A module is visited when a function that is written in it runs for the request, in whatever thread; what dataclasses and
 records have without its being written does not count. A change is a call from a function of one module to that of
-another.
+another. A return is a call into a module that had been left for others since an earlier call into it.
 """
 
 import asyncio
@@ -34,10 +34,13 @@ SETTLED = 0.05
 
 @dataclass(slots=True)
 class Visits:
-    """Calls by module, and calls from one module to another."""
+    """Calls by module, calls from one module to another, and calls back into modules that had been left."""
 
     calls: Counter[str] = field(default_factory=Counter)
     changes: int = 0
+    returns: int = 0
+    at: str = ""
+    """The module of the latest call."""
 
     @property
     def modules(self) -> int:
@@ -53,6 +56,8 @@ def profiled(visits: Visits) -> Any:
             return
         name = frame.f_globals.get("__name__", "")
         if name.startswith("gateway.") and name != GENERATED:
+            visits.returns += name != visits.at and name in visits.calls
+            visits.at = name
             visits.calls[name] += 1
             caller = frame.f_back
             while caller is not None and not caller.f_globals.get("__name__", "").startswith("gateway."):
