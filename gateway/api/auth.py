@@ -69,8 +69,10 @@ class RuntimeKeys:
             raise errors.Unauthorized(UNKNOWN_KEY)
         if found.policy.ended(now):
             raise errors.Unauthorized(EXPIRED)
-        ends = [each for each in (found.policy.expires_at, found.replaced_until) if each is not None]
-        return replace(found.policy, expires_at=min(ends)) if found.replaced_until is not None else found.policy
+        if found.replaced_until is None:
+            return found.policy
+        end = min(found.replaced_until, found.policy.expires_at or found.replaced_until)
+        return replace(found.policy, expires_at=end)
 
     async def by_ids(self, key_ids: Sequence[str]) -> dict[str, KeyPolicy]:
         """Returns the policies of those keys that are valid now. Raises StorageUnavailable: they cannot be read."""

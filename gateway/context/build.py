@@ -7,6 +7,7 @@ is called for. `fit_as_planned` follows a plan if there is one that is worth its
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -248,6 +249,12 @@ def prices_decide(inputs: ContextInputs) -> bool:
     return economy == bill.AUTO or (economy == bill.OBSERVE and inputs.settings.low_water is None)
 
 
+def prompt_cache_lifetime(inputs: ContextInputs, material: WindowInputs) -> timedelta:
+    """Returns how long the provider's cache holds this prompt at most, as marks in its conversation want it."""
+    said = (message.body for message in material.messages)
+    return prompt_cache.cache_lifetime(inputs.request, inputs.facts.prices, said)
+
+
 def economic_rates(inputs: ContextInputs, material: WindowInputs, prompt_tokens: int) -> prompt_cache.CacheRates | None:
     """Returns the rates by which economy weighs passes over a prompt of so many tokens; None if it has nothing to do:
     it is switched off, no result can leave, or cached input has no known price."""
@@ -258,8 +265,7 @@ def economic_rates(inputs: ContextInputs, material: WindowInputs, prompt_tokens:
         return None
     prices, tier = inputs.facts.prices, request.forward.get("service_tier")
     is_bought = prices_decide(inputs) and prompt_cache.WRITE_HOUR in prices
-    said = (message.body for message in material.messages)
-    for_an_hour = is_bought and prompt_cache.cache_lifetime(request, prices, said) == prompt_cache.FOR_AN_HOUR
+    for_an_hour = is_bought and prompt_cache_lifetime(inputs, material) == prompt_cache.FOR_AN_HOUR
     return prompt_cache.cache_rates(prices, prompt_tokens, for_an_hour=for_an_hour, service_tier=tier)
 
 

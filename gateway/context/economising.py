@@ -23,6 +23,7 @@ from gateway.context.build import (
     difference,
     economic_rates,
     prices_decide,
+    prompt_cache_lifetime,
 )
 from gateway.context.window import tuning
 from gateway.context.window.candidates import candidates, current_steps
@@ -178,8 +179,7 @@ def _is_cold(measured: MeasuredInputs) -> bool:
     sent = history.costs.sent if history.costs is not None else None
     if sent is not None and idle <= timedelta(seconds=sent.lifetime):
         return False
-    said = (message.body for message in measured.material.messages)
-    return idle > prompt_cache.cache_lifetime(inputs.request, inputs.facts.prices, said)
+    return idle > prompt_cache_lifetime(inputs, measured.material)
 
 
 def _may_not_change(measured: MeasuredInputs) -> bool:

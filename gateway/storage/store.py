@@ -258,6 +258,7 @@ class ConversationStore:
         self._transactions = transactions
         self._clock = clock
         self._cache = caches.shared
+        self._deleted = DeletedPlaces(caches.shared)
         self._retention_days = retention_days
         self._paths = caches.paths
         self._users = users
@@ -464,7 +465,7 @@ class ConversationStore:
             return report_lists.QueryPage(()) if query.after is None else None
         found = await self._transactions.run(lambda connection: read_page(connection, tenant, query))
         if found is None and query.after is not None:
-            last = await DeletedPlaces(self._cache).find(tenant, ids.completion_of(query.after))
+            last = await self._deleted.find(tenant, ids.completion_of(query.after))
             if last is not None:
                 found = await self._transactions.run(lambda connection: read_page(connection, tenant, query, last))
         return found
@@ -483,7 +484,7 @@ class ConversationStore:
         place = await self._transactions.run(work, write=True)
         if place is None:
             return False
-        await DeletedPlaces(self._cache).add(tenant, ids.completion_of(completion_id), place)
+        await self._deleted.add(tenant, ids.completion_of(completion_id), place)
         await self._transactions.wipe()
         return True
 
@@ -520,7 +521,7 @@ class ConversationStore:
         if self._paths is not None:
             self._paths.forget()
         await self._evict(groups)
-        await DeletedPlaces(self._cache).add(tenant, conversation_id, (at, conversation_id))
+        await self._deleted.add(tenant, conversation_id, (at, conversation_id))
         await self._transactions.wipe()
         return True
 

@@ -28,7 +28,7 @@ from gateway.core.types.files import (
     document_digest,
 )
 from gateway.storage import audit_events, rows
-from gateway.storage.cache.deleted_places import DeletedPlaces, ListPlace
+from gateway.storage.cache.deleted_places import ListPlace
 from gateway.storage.conversations.attachments import delete as delete_attachment
 from gateway.storage.conversations.delete import forget_blocks, held_groups
 from gateway.storage.conversations.delete_item import delete_plans
@@ -134,13 +134,10 @@ class FileRows(CachedRows):
     async def page(self, tenant: str, query: FileQuery) -> report_lists.QueryPage[FileRecord]:
         """Returns a page of a tenant's files. Raises FileNotFound: `query.after` is none of them, nor was lately."""
         now = self.clock.now()
-        try:
-            return await self._transactions.run(lambda connection: _page(connection, tenant, query, now))
-        except errors.FileNotFound:
-            last = await DeletedPlaces(self._cache).find(tenant, query.after)
-            if last is None:
-                raise
-        return await self._transactions.run(lambda connection: _page(connection, tenant, query, now, last))
+        return await self._page_behind(
+            lambda connection, last: _page(connection, tenant, query, now, last),
+            partial(self._deleted.find, tenant, query.after),
+        )
 
     async def find(self, tenant: str, file_id: str) -> tuple[FileRecord, ContentPlace]:
         """Returns a file and the place of its content. Raises FileNotFound: the tenant has no file of that id."""
@@ -175,7 +172,7 @@ class FileRows(CachedRows):
             self._paths.forget()
         if groups:
             await self._cache.evict(*groups)
-        await DeletedPlaces(self._cache).add(tenant, file_id, (record.created_at, file_id))
+        await self._deleted.add(tenant, file_id, (record.created_at, file_id))
         await self._transactions.wipe()
         return place
 

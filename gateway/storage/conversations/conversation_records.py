@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -11,7 +12,7 @@ from gateway.core.types import audit_log, memory, past_turns, records, report_li
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import Item
 from gateway.storage import audit_events, rows
-from gateway.storage.cache.deleted_places import DeletedPlaces, ItemPlace, ListPlace
+from gateway.storage.cache.deleted_places import ItemPlace, ListPlace
 from gateway.storage.conversations import attachments as attached
 from gateway.storage.conversations import delete_item, item_store
 from gateway.storage.conversations.delete import empty_conversation
@@ -249,13 +250,10 @@ class ConversationRecords(CachedRows):
     ) -> report_lists.QueryPage[records.ConversationRecord]:
         """Returns a page of the tenant's conversations. Raises ConversationNotFound: `query.after` is none of them, nor
         was lately."""
-        try:
-            return await self._transactions.run(lambda connection: _read_page(connection, tenant, query))
-        except errors.ConversationNotFound:
-            last = await DeletedPlaces(self._cache).find(tenant, query.after)
-            if last is None:
-                raise
-        return await self._transactions.run(lambda connection: _read_page(connection, tenant, query, last))
+        return await self._page_behind(
+            lambda connection, last: _read_page(connection, tenant, query, last),
+            partial(self._deleted.find, tenant, query.after),
+        )
 
     async def items(self, tenant: str, conversation_id: str, query: records.ItemQuery) -> report_lists.QueryPage[Item]:
         """Returns a page of the current branch's items. Raises ConversationNotFound: the tenant has none of that id;
@@ -299,8 +297,8 @@ class ConversationRecords(CachedRows):
         now = self.clock.now()
 
         def work(connection: sa.Connection) -> tuple[records.ConversationRecord, ItemPlace, tuple[str, ...]]:
-            item_store.require_conversation(connection, tenant, conversation_id, lock=True)
-            place = item_store.place_of(connection, tenant, conversation_id, item_id)
+            row = item_store.require_conversation(connection, tenant, conversation_id, lock=True)
+            place = item_store.place_of(connection, row, item_id)
             groups = delete_item.delete(connection, tenant, conversation_id, item_id, now)
             record = read_record(connection, tenant, conversation_id)
             audit_events.recorded(connection, by, now, "item.deleted", item_id, tenant, conversation=conversation_id)
@@ -308,7 +306,7 @@ class ConversationRecords(CachedRows):
 
         record, place, groups = await self._transactions.run(work, write=True)
         await self._forget(groups)
-        await DeletedPlaces(self._cache).add_item(tenant, conversation_id, item_id, place)
+        await self._deleted.add_item(tenant, conversation_id, item_id, place)
         return record
 
     async def empty(
@@ -353,7 +351,7 @@ class ConversationRecords(CachedRows):
 
         number, groups = await self._transactions.run(work, write=True)
         await self._forget(groups)
-        await DeletedPlaces(self._cache).add_item(tenant, conversation_id, name, (number, 0))
+        await self._deleted.add_item(tenant, conversation_id, name, (number, 0))
 
     async def _page(
         self,
@@ -363,14 +361,10 @@ class ConversationRecords(CachedRows):
         query: records.ItemQuery,
     ) -> report_lists.QueryPage[T]:
         """Reads a page of a conversation's list, also behind a member that was deleted lately."""
-        asked = (tenant, conversation_id, query)
-        try:
-            return await self._transactions.run(lambda connection: read(connection, *asked))
-        except errors.NotFound:
-            place = await DeletedPlaces(self._cache).find_item(tenant, conversation_id, query.after)
-            if place is None:
-                raise
-        return await self._transactions.run(lambda connection: read(connection, *asked, place))
+        return await self._page_behind(
+            lambda connection, place: read(connection, tenant, conversation_id, query, place),
+            partial(self._deleted.find_item, tenant, conversation_id, query.after),
+        )
 
     async def _forget(self, groups: tuple[str, ...]) -> None:
         """Evicts, after a deletion, what this process, the cache and the database's files still hold of the content."""

@@ -73,9 +73,9 @@ def read_items(
     return report_lists.QueryPage.of(found, query.limit)
 
 
-def place_of(connection: sa.Connection, tenant: str, conversation_id: str, item_id: str) -> ItemPlace:
-    """Returns where an item stands. Raises as `read_item`."""
-    row = require_conversation(connection, tenant, conversation_id)
+def place_of(connection: sa.Connection, row: Any, item_id: str) -> ItemPlace:
+    """Returns where an item of a conversation stands. `row`: the conversation's.
+    Raises ItemNotFound: it has no such item."""
     if item_id.startswith(items.INSTRUCTION_PREFIX):
         listed, number = items.instruction_items(row.id, instructions_in_force(connection, row)), -1
     else:

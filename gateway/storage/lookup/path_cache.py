@@ -1,24 +1,27 @@
 """Recently read paths of conversations, cached in the process: a request that continues one reads only what is new
 (ADR 20)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field
 from datetime import datetime
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
 
-from gateway.core import jsons, ports
+from gateway.core import errors, jsons, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.frozen_records import record
 from gateway.core.types import tool_steps
 from gateway.core.types.conversation import ConversationMessage, FormNotes
+from gateway.storage.cache.deleted_places import DeletedPlaces
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import DatabaseTransactions
 from gateway.storage.lookup.locate import MESSAGES, messages_of, upwards
 from gateway.storage.rows import message_of
 
+T = TypeVar("T")
+P = TypeVar("P")
 EARLIER = "/earlier"
 """Suffix of the conversation's id, under which the messages before a window are cached."""
 Messages = tuple[ConversationMessage, ...]
@@ -272,4 +275,18 @@ class CachedRows:
     ) -> None:
         """`paths`: this process's cache of recently read paths."""
         self._transactions, self._cache, self._paths = transactions, cache, paths
+        self._deleted = DeletedPlaces(cache)
         self.clock = clock
+
+    async def _page_behind(
+        self, read: Callable[[sa.Connection, P | None], T], find: Callable[[], Awaitable[P | None]]
+    ) -> T:
+        """Reads a page of a list. If the object behind which it begins is gone, reads it behind the place where that
+        object stood until lately, which `find` returns. Raises NotFound: as `read` does, if that is unknown."""
+        try:
+            return await self._transactions.run(lambda connection: read(connection, None))
+        except errors.NotFound:
+            place = await find()
+            if place is None:
+                raise
+        return await self._transactions.run(lambda connection: read(connection, place))
