@@ -341,7 +341,7 @@ def _lines(name: str, value: Any) -> Iterator[str]:
         for each in value:
             yield from _lines(name, each)
     else:
-        is_picture = name == "result" or (isinstance(value, str) and value.startswith("data:"))
+        is_picture = name == "result" or (isinstance(value, str) and value[:5].lower() == "data:")
         yield f"{name}: {PICTURE if is_picture else value}"
 
 

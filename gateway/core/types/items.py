@@ -426,7 +426,7 @@ def pictures_of(body: Mapping[str, Any], stem: str, before: int = 0) -> list[Ite
     found: list[Item] = []
     for (_, _, url), number in zip(_picture_places(body), _picture_numbers(body), strict=True):
         head, _, data = url.partition(";base64,")
-        held = {"result": data} if head.startswith("data:") and data else {"result": None, "image_url": url}
+        held = {"result": data} if head[:5].lower() == "data:" and data else {"result": None, "image_url": url}
         item_id = numbered_id(stem, before + number, "ig_")
         found.append({"id": item_id, "type": "image_generation_call", "status": "completed", **held})
     return found

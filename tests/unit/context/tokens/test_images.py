@@ -37,6 +37,14 @@ def test_a_picture_of_known_size(width: int, height: int, model: str, tokens: in
     assert image_tokens({"url": png(width, height)}, model) == tokens
 
 
+@pytest.mark.parametrize(
+    "head", ["DATA:image/png;base64,", "data:IMAGE/PNG;BASE64,", "Data:image/png;charset=x;Base64,"]
+)
+def test_a_data_url_has_no_case(head: str) -> None:
+    url = head + png(1024, 1024).partition(",")[2]
+    assert image_tokens({"url": url}, "gpt-4o") == 85 + 4 * 170
+
+
 @pytest.mark.parametrize("url", ["https://example.invalid/a.png", "data:,x"])
 def test_a_picture_of_unknown_size_costs_the_most(url: str) -> None:
     assert image_tokens({"url": url}, "gpt-4o") == 85 + 8 * 170

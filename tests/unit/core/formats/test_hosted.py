@@ -67,7 +67,7 @@ ITEMS: dict[str, tuple[Json, list[str]]] = {
         {
             "type": "computer_call_output",
             "call_id": "c",
-            "output": {"type": "computer_screenshot", "image_url": f"data:image/png;base64,{PICTURE}"},
+            "output": {"type": "computer_screenshot", "image_url": f"DATA:image/png;base64,{PICTURE}"},
         },
         ["image_url: (a picture)"],
     ),

@@ -57,6 +57,16 @@ def test_pictures_are_items_of_a_response_as_of_the_stored_answer() -> None:
     assert kept[1:] == [drawn, named]
 
 
+def test_a_picture_whose_data_url_is_in_capitals_is_its_data() -> None:
+    body = {
+        "role": "assistant",
+        "content": None,
+        "images": [{**IMAGES[0], "image_url": {"url": f"DATA:image/png;base64,{PNG}"}}],
+    }
+    (drawn,) = response_of(completion(body), echo({}, store=True))["output"]
+    assert (drawn["result"], "image_url" in drawn) == (PNG, False)
+
+
 @pytest.mark.parametrize("field", ["images", "content"])
 def test_s10_1_each_picture_of_an_answer_is_found_and_leaves_by_its_id(field: str) -> None:
     """It was listed under an id that no request could name, and stayed when it was to be deleted."""
