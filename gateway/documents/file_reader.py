@@ -99,7 +99,7 @@ class SentData(NamedTuple):
 
 def _sent(data: str) -> SentData:
     header, comma, content = data.partition(",")
-    if not comma or header[:5].lower() != "data:":
+    if not comma or not items.is_data_url(header):
         return SentData(data)
     media_type, _, parameters = header[5:].partition(";")
     parameters = f";{parameters}" if parameters else ""

@@ -87,8 +87,8 @@ def picture_tokens(size: Size | None, model: str, detail: Any = None) -> int:
 def picture_size(url: str) -> Size | None:
     """Reads width and height of a data URL's image from its header alone; None for other URLs. An image that cannot be
     read, which no provider can show its model, counts as a square that so many bytes could hold."""
-    header, comma, _ = url[:200].lower().partition(",")  # a URL's scheme has no case (RFC 3986 §3.1)
-    if not header.startswith("data:") or not comma or "base64" not in header:
+    header, comma, _ = url[:200].partition(",")
+    if not items.is_data_url(header) or not comma or "base64" not in header.lower():
         return None
     start = len(header) + 1
     try:

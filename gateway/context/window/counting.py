@@ -389,4 +389,4 @@ def _is_guess(part: Any) -> bool:
         return kind in GUESSED
     image = part.get("image_url")
     url = image.get("url") if isinstance(image, dict) else image
-    return not (isinstance(url, str) and url.startswith("data:"))
+    return not (isinstance(url, str) and items.is_data_url(url))

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.ids import new_id
-from gateway.core.types.items import CUSTOM, TYPED, arguments_of, typed_kind
+from gateway.core.types.items import CUSTOM, TYPED, arguments_of, is_data_url, typed_kind
 
 Json = dict[str, Any]
 CALL = "call_"
@@ -341,7 +341,7 @@ def _lines(name: str, value: Any) -> Iterator[str]:
         for each in value:
             yield from _lines(name, each)
     else:
-        is_picture = name == "result" or (isinstance(value, str) and value[:5].lower() == "data:")
+        is_picture = name == "result" or (isinstance(value, str) and is_data_url(value))
         yield f"{name}: {PICTURE if is_picture else value}"
 
 

@@ -426,7 +426,7 @@ def pictures_of(body: Mapping[str, Any], stem: str, before: int = 0) -> list[Ite
     found: list[Item] = []
     for (_, _, url), number in zip(_picture_places(body), _picture_numbers(body), strict=True):
         head, _, data = url.partition(";base64,")
-        held = {"result": data} if head[:5].lower() == "data:" and data else {"result": None, "image_url": url}
+        held = {"result": data} if is_data_url(head) and data else {"result": None, "image_url": url}
         item_id = numbered_id(stem, before + number, "ig_")
         found.append({"id": item_id, "type": "image_generation_call", "status": "completed", **held})
     return found
@@ -718,6 +718,11 @@ PDF_START = "JVBERi"
 PDF_NAMES = ("application/pdf", ".pdf")
 
 
+def is_data_url(text: str) -> bool:
+    """Returns whether a text begins as a `data:` URL, whose scheme has no case (RFC 3986 §3.1)."""
+    return text[:5].lower() == "data:"
+
+
 def pdf_data(part: dict[str, Any]) -> str | None:
     """Returns the data of a `file` part that contains a PDF; None for any other part."""
     file = part.get("file") if part.get("type") == "file" else None
@@ -725,7 +730,7 @@ def pdf_data(part: dict[str, Any]) -> str | None:
     if not isinstance(data, str) or not isinstance(file, dict):
         return None
     header, comma, _ = data[:200].partition(",")
-    start = len(header) + 1 if header[:5].lower() == "data:" and comma else 0
+    start = len(header) + 1 if is_data_url(header) and comma else 0
     named = f"{header[5:].partition(';')[0] if start else ''} {file.get('filename') or ''}".lower()
     return data if data.startswith(PDF_START, start) or any(name in named for name in PDF_NAMES) else None
 

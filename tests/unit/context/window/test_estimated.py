@@ -33,3 +33,17 @@ async def test_what_cannot_be_made_shorter_may_take_all_of_the_budget() -> None:
     assert await filled(ESTIMATED, 900, needed) == needed
     with pytest.raises(ContextLengthExceeded):
         await filled(ESTIMATED, 900, needed - 1)
+
+
+@pytest.mark.parametrize(
+    ("url", "estimated"),
+    [
+        ("data:image/png;base64,AAAA", False),
+        ("DATA:image/png;base64,AAAA", False),
+        ("https://example.invalid/a.png", True),
+    ],
+)
+async def test_s6_a_picture_is_guessed_only_where_its_data_is_elsewhere(url: str, estimated: bool) -> None:
+    picture = {"type": "image_url", "image_url": {"url": url}}
+    asked = {"role": "user", "content": [{"type": "text", "text": "What is it?"}, picture]}
+    assert (await build([asked], None, facts=OWN)).fitted.estimated is estimated
