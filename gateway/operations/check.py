@@ -524,8 +524,9 @@ def _missing_file(settings: Settings) -> CheckResult | None:
     if file is None or file.exists():
         return None
     name = f"storage {migrate.shown(settings.storage.url)}"
-    if not os.access(file.parent, os.W_OK | os.X_OK):
-        return CheckResult(name, False, f"{file.parent} is no folder that can be written to")
+    folder = next(each for each in file.parents if each.exists())  # folders below it are made with the file
+    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        return CheckResult(name, False, f"{folder} is no folder that can be written to")
     maker = "serve" if settings.storage.auto_migrate else "migrate"
     return CheckResult(name, True, f"not there yet: `gateway {maker}` makes it")
 

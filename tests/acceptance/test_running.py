@@ -240,7 +240,14 @@ def test_s9_check_makes_no_file(tmp_path: Path, upstream: MockUpstream) -> None:
     path = config_file(tmp_path, json.dumps({"upstream": {"api_base": upstream.base_url}}))
     done = gateway_command("check", "--config", str(path), directory=tmp_path)
     assert "context-gateway.db: not there yet: `gateway serve` makes it" in done.stdout
-    assert not list(tmp_path.glob("*.db*"))
+    env = {"CONVERSATION_STORAGE_DIR": "./storage/conversations", "OPENAI_BASE_URL": upstream.base_url}
+    done = gateway_command("check", directory=tmp_path, env=env)
+    assert (done.returncode, "conversations/context-gateway.db: not there yet" in done.stdout) == (0, True), done.stdout
+    env["CONVERSATION_STORAGE_DIR"] = "./config.yaml/conversations"
+    done = gateway_command("check", directory=tmp_path, env=env)
+    assert done.returncode == 1
+    assert "config.yaml is no folder that can be written to" in done.stdout
+    assert [each.name for each in tmp_path.iterdir()] == ["config.yaml"]
 
 
 def test_s9_init_writes_a_configuration_once(tmp_path: Path, upstream: MockUpstream) -> None:
