@@ -6,7 +6,7 @@ in the form of this API.
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, TypeAdapter
@@ -23,8 +23,9 @@ from gateway.api.shapes import Error, Json, either, shape
 from gateway.core import errors, jsons
 from gateway.core.config.settings import Settings
 from gateway.core.formats.stream_record import Chunks
-from gateway.core.types import artifacts, bill, tool_steps
+from gateway.core.types import artifacts, bill, memory, tool_steps
 from gateway.core.types.chat import ChatRequest, RequestCaller
+from gateway.pipeline import entity_memory
 
 CLASSIC_CHAT_EXCLUDED_FIELDS = ("messages", "conversation", "stream", "stream_options", "n")
 """Fields of a chat that this API expresses otherwise, or does not have."""
@@ -66,9 +67,8 @@ def default_model(settings: Settings) -> str | None:
     return next((entry.model_name for entry in settings.model_list if "*" not in entry.model_name), None)
 
 
-def as_chat(raw: bytes, default: str | None, *, stream: bool) -> tuple[Json, str | None]:
-    """Converts a body to one of `/v1/chat/completions`; returns with it the client's own name of the conversation, or
-    None.
+def as_chat(raw: bytes, default: str | None, *, stream: bool) -> tuple[Json, ClassicMessage]:
+    """Converts a body to one of `/v1/chat/completions`; returns with it the message that it came in.
     Raises InvalidRequest: a field breaks a rule (`param`)."""
     body = json_body(raw)
     said = read(SAID, body)
@@ -85,13 +85,12 @@ def as_chat(raw: bytes, default: str | None, *, stream: bool) -> tuple[Json, str
         raise errors.missing("model")
     if said.conversation_id is not None:
         chat |= named_conversation(chat, said.conversation_id)
-    if said.workflow_id is not None:
-        chat |= about_workflow(chat, said.workflow_id)
+    if said.workflow_id is not None:  # completions are found by it
+        chat |= {"metadata": {**given_metadata(chat.get("metadata")), "workflow_id": said.workflow_id}}
     if said.workflow_spec:
         chat |= with_workflow_spec(chat, said.workflow_spec, said.workflow_id)
     message = {"role": "user", "content": said.message}
-    own = None if "conversation" in chat else said.conversation_id
-    return {**chat, "model": model, "messages": [message], "stream": stream}, own
+    return {**chat, "model": model, "messages": [message], "stream": stream}, said
 
 
 def named_conversation(chat: Json, name: str) -> Json:
@@ -105,17 +104,15 @@ def named_conversation(chat: Json, name: str) -> Json:
     return {"context": {**context, "session": name}}
 
 
-def about_workflow(chat: Json, workflow_id: str) -> Json:
-    """Returns the fields of a chat that name its workflow: completions are found by it, and where the request is
-    stored, the workflow is remembered as an entity of the conversation."""
-    found: Json = {"metadata": {**given_metadata(chat.get("metadata")), "workflow_id": workflow_id}}
-    memory = chat.get("memory") or {}
-    if chat.get("store") is False or not isinstance(memory, dict) or memory.get("things") is False:
-        return found
-    others = memory.get("remember") or []
-    if not isinstance(others, list):  # the chat's own check names it
-        return found
-    return {**found, "memory": {**memory, "remember": [*others, {"type": WORKFLOW, "id": workflow_id}]}}
+def about_workflow(request: ChatRequest, said: ClassicMessage, days: float | None) -> ChatRequest:
+    """Returns the request with its workflow among what is to be remembered, by the name in its specification; where
+    nothing is kept of it, or its memory is off, unchanged. `days`: how long a thing is remembered."""
+    if said.workflow_id is None or not request.keeps_content:
+        return request
+    name = entity_memory.name_in(WORKFLOW, said.workflow_spec or {})
+    note = entity_memory.noted(WORKFLOW, said.workflow_id, name, memory.DISCUSSED)
+    options = request.memory or memory.EntityMemoryOptions(days=days)
+    return replace(request, memory=replace(options, notes=(*options.notes, note)))
 
 
 def with_workflow_spec(chat: Json, spec: Json, workflow_id: str | None) -> Json:
@@ -216,12 +213,16 @@ class ClassicAdapter(ChatAdapter):
     def read(
         self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
     ) -> ChatRequest:
-        body, self._answer.name = as_chat(raw, default_model(self._settings), stream=self._stream)
+        body, said = as_chat(raw, default_model(self._settings), stream=self._stream)
+        self._answer.name = None if "conversation" in body else said.conversation_id
         attached = body.get("attachments")
         kinds = [each.get("attachment_type") for each in attached or () if isinstance(each, dict)]
         if kinds == [artifacts.WORKFLOW_SPEC]:
             self._names |= {"attachments": artifacts.WORKFLOW_SPEC, "attachments[0].content": artifacts.WORKFLOW_SPEC}
-        return super().read(jsons.dumps(body), headers, caller, arrival)
+        request = super().read(jsons.dumps(body), headers, caller, arrival)
+        if (body.get("memory") or {}).get("things") is False:
+            return request
+        return about_workflow(request, said, self._settings.memory.things_days)
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
         """Caches nothing: no later request begins with the same bytes."""

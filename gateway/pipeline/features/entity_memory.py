@@ -299,10 +299,10 @@ def singular(word: str) -> str:
 
 def _of_result(kind: str, action: str, given: Json, told: Any) -> Iterator[memory.ThingNote]:
     records, changes = _records(kind, told), action in (memory.CREATED, memory.MODIFIED)
-    named = _name(kind, given) if changes and len(records) <= 1 else None  # else it names what was searched for
+    named = name_in(kind, given) if changes and len(records) <= 1 else None  # else it names what was searched for
     with_ids = [(thing_id, each) for each in records if (thing_id := _id(kind, each))]
     for thing_id, each in with_ids:
-        yield noted(kind, thing_id, _name(kind, each) or named, action)
+        yield noted(kind, thing_id, name_in(kind, each) or named, action)
     if not with_ids and action != memory.CREATED and len(records) <= 1 and (thing_id := _id(kind, given)):
         yield noted(kind, thing_id, named, action)
 
@@ -323,7 +323,8 @@ def _id(kind: str, record: Json) -> str | None:
     return next((found for name in names if (found := _text(record.get(name), memory.MAX_ID_CHARS))), None)
 
 
-def _name(kind: str, record: Json) -> str | None:
+def name_in(kind: str, record: Json) -> str | None:
+    """Returns the name of an entity of this type in its record; None without one."""
     values = (record.get(name) for name in (f"{kind}_name", *NAME_FIELDS))
     return next(
         (memory.as_line(value, memory.MAX_NAME_CHARS) for value in values if isinstance(value, str) and value.strip()),

@@ -362,6 +362,42 @@ def test_s11_10_a_workflow_of_a_message_that_is_not_stored_is_not_remembered(cli
     assert client.get("/workflows/wf-unkept/conversations").json()["conversations"] == []
 
 
+@pytest.mark.parametrize(
+    "unkept", [{"context": {"mode": "off"}}, {"headers": {"x-context-mode": "off"}}, {"context": {"dry_run": True}}]
+)
+def test_s11_10_a_workflow_is_taken_where_nothing_is_kept(client: httpx.Client, unkept: Json) -> None:
+    """§2: whoever said so, the request is answered, and nothing is remembered."""
+    fields = dict(unkept)
+    headers = fields.pop("headers", {})
+    answer = client.post("/chat", json={"message": "Change it", "workflow_id": "wf-off", **fields}, headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert client.get("/workflows/wf-off/conversations").json()["conversations"] == []
+
+
+def test_s11_10_a_workflow_is_taken_where_persistence_is_off(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """§2, §11.10: `CONVERSATION_PERSISTENCE_ENABLED=false` refuses no message."""
+    upstream.handler = lambda _: Reply(text="I see.")
+    gateway = start_gateway({"conversation": {"store": False}})
+    with classic(gateway, "sk-classic") as client:
+        assert say(client, "Change it", workflow_id="wf-7", workflow_spec=SPEC)["conversation_id"] is None
+        said = say(client, "Change it", workflow_id="wf-7", conversation_id="kept", store=True)
+        (about,) = client.get("/workflows/wf-7/conversations").json()["conversations"]
+        assert about["conversation_id"] == said["response_metadata"]["conversation_id"]
+
+
+def test_s11_10_a_workflow_is_known_by_the_name_in_its_spec(client: httpx.Client, upstream: MockUpstream) -> None:
+    """§11.10, §11.14: "update my task workflow" names it later; an id alone takes no name away."""
+    say(client, "Hello", workflow_id="wf-12", workflow_spec={"name": "Task Management"}, conversation_id="named")
+    say(client, "And now?", workflow_id="wf-12", conversation_id="named")
+    (found,) = client.get("/conversations/named/workflows").json()["workflows"]
+    assert (found["name"], found["action"]) == ("Task Management", "discussed")
+    assert {"task management", "my task", "task workflow"} <= set(found["aliases"])
+    say(client, "Update my task workflow", conversation_id="named", memory={})
+    assert 'workflow "Task Management", id "wf-12"' in sent(upstream)[-1]["content"]
+
+
 def test_s11_10_nothing_else_is_there(client: httpx.Client, upstream: MockUpstream) -> None:
     """§1: other paths below `/api/v1/` are not relayed."""
     for path in ("/", "/models", "/chat/completions", "/conversations/c", "/embeddings", "/debug"):
