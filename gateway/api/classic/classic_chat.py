@@ -17,7 +17,7 @@ from gateway.api.conversations.context import WindowObject, as_window
 from gateway.api.fields import RequestFields, SessionName, read
 from gateway.api.pagination import given_metadata
 from gateway.api.request.body_cache import BodyCache
-from gateway.api.request.validation import CONVERSATION_ID, RequestArrival
+from gateway.api.request.validation import CONVERSATION_ID, RequestArrival, attached
 from gateway.api.server.asgi import STREAM_END, Receive, Scope, Send, comment, event, json_body
 from gateway.api.shapes import Error, Json, either, shape
 from gateway.core import errors, jsons
@@ -118,7 +118,7 @@ def about_workflow(request: ChatRequest, said: ClassicMessage, days: float | Non
 def with_workflow_spec(chat: Json, spec: Json, workflow_id: str | None) -> Json:
     """Returns the fields of a chat that show the model a workflow as an attached document, behind those that the client
     attaches: labelled, as data (guarantee §4 I6)."""
-    others = chat.get("attachments") or []
+    others = attached(chat.get("attachments")) or []
     if not isinstance(others, list):  # the chat's own check names it
         return {}
     title = f"{SPEC_TITLE} {workflow_id}" if workflow_id else SPEC_TITLE
@@ -215,9 +215,8 @@ class ClassicAdapter(ChatAdapter):
     ) -> ChatRequest:
         body, said = as_chat(raw, default_model(self._settings), stream=self._stream)
         self._answer.name = None if "conversation" in body else said.conversation_id
-        attached = body.get("attachments")
-        kinds = [each.get("attachment_type") for each in attached or () if isinstance(each, dict)]
-        if kinds == [artifacts.WORKFLOW_SPEC]:
+        attachments = body.get("attachments")
+        if said.workflow_spec and isinstance(attachments, list) and len(attachments) == 1:
             self._names |= {"attachments": artifacts.WORKFLOW_SPEC, "attachments[0].content": artifacts.WORKFLOW_SPEC}
         request = super().read(jsons.dumps(body), headers, caller, arrival)
         if (body.get("memory") or {}).get("things") is False:

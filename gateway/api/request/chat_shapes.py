@@ -11,7 +11,7 @@ from gateway.api.shapes import AgentName, Json, NamedConversation, Usd, many, sa
 from gateway.core.types import bill
 from gateway.core.types.artifacts import ArtifactPlan, RequestAttachment
 
-ATTACHED = {"attachments?": list[str | RequestAttachment] | None}
+ATTACHED = {"attachments?": str | list[str | RequestAttachment] | None}
 CONVERSATION = "The conversation to continue."
 KEPT = {"store?": said(bool | None, "`false`: nothing that was said is kept.")}
 MESSAGES = {"messages": Annotated[list[Json], Field(min_length=1)]}

@@ -9,7 +9,7 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
 from gateway.api.fields import RequestFields, SessionName, keeps_metadata_rules, read
 from gateway.api.request.gateway_fields import ContextField, Mode, Planning, Tokens, agent_of
@@ -243,6 +243,11 @@ def _printable(text: str) -> str:
     return text
 
 
+def attached(value: Any) -> Any:
+    """Returns `attachments` as a list; one string is a list of it."""
+    return [value] if isinstance(value, str) else value
+
+
 ATTACHED_AS = ("content", "attachment_id", "file_id", "file_data")
 """Fields of an attachment that say what it is."""
 ModelName = Annotated[str, Field(max_length=512), AfterValidator(_printable)]
@@ -259,7 +264,7 @@ class ChatFields(RequestFields):
     max_completion_tokens: Tokens | None = None
     context: ContextField | None = None
     store: bool | None = None
-    attachments: list[RequestAttachment] | None = None
+    attachments: Annotated[list[RequestAttachment] | None, BeforeValidator(attached)] = None
 
 
 CONTEXT_FIELDS = frozenset(ContextField.model_fields)

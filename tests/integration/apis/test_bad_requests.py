@@ -78,7 +78,7 @@ TABLE: list[tuple[Json, str]] = [
     ({"context": {"models": {"context_planner": "unknown"}}}, "context.models"),
     ({"context": {"models": {"cook": "gpt-4o"}}}, "context.models"),
     ({"context": {"mood": "auto"}}, "context.mood"),
-    ({"attachments": "text"}, "attachments"),
+    ({"attachments": {"content": "text"}}, "attachments"),
     ({"attachments": [7]}, "attachments[0]"),
     ({"attachments": [{}]}, "attachments[0]"),
     ({"attachments": [{"content": "x"}, {"title": "neither"}]}, "attachments[1]"),

@@ -206,6 +206,8 @@ def test_s11_10_another_tenants_conversation_does_not_exist(client: httpx.Client
         ({"message": "Hi", "stream": True}, "stream"),
         ({"message": "Hi", "n": 2}, "n"),
         ({"message": "Hi", "tools": 7}, "tools"),
+        ({"message": "Hi", "attachments": 7}, "attachments"),
+        ({"message": "Hi", "attachments": True, "workflow_spec": {"name": "x"}}, "attachments"),
         ({"message": "Hi", "context": 7, "conversation_id": "mine"}, "context"),
         ({"message": "Hi", "context": {"mode": "x"}}, "context.mode"),
         ({"message": "Hi", "workflow_id": "wf", "metadata": 7}, "metadata"),
@@ -304,6 +306,10 @@ def test_s11_10_a_workflow_spec_that_does_not_fit_is_shown_in_part(
         )
     off = {"message": "Hi", "workflow_spec": SPEC, "context": {"mode": "off"}}
     assert error_of(client.post("/chat", json=off))[::2] == (400, "workflow_spec")
+    for path in ("/chat", "/chat/stream"):
+        answer = client.post(path, json={"message": "Hi", "workflow_spec": SPEC, "attachments": "Lamp 7 is out."})
+        assert answer.status_code == 200, answer.text
+        assert "Lamp 7 is out." in str(sent(upstream))
     assert say(client, "Hi", workflow_spec=None)["response"] == say(client, "Hi", workflow_spec={})["response"]
 
 

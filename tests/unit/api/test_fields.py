@@ -23,7 +23,7 @@ CHATS: list[tuple[Any, str]] = [
     ({"attachments": [{"content": "x"}, {"text": "x"}]}, "attachments[1].text is not known; known are attachment_id, "
      "file_id, content, file_data, filename, title, source, attachment_type."),
     ({"attachments": [7]}, "attachments[0] must be an object."),
-    ({"attachments": "x"}, "attachments must be a list."),
+    ({"attachments": 7}, "attachments must be a list."),
     ({"attachments": [{"content": 7}]}, "attachments[0].content must be a string."),
     ({"context": {"mode": "fast"}}, "context.mode must be 'auto', 'simple' or 'off'."),
     ({"context": {"goal": "fun"}}, "context.goal must be 'reasoning' or 'synthesis'."),

@@ -78,6 +78,16 @@ def test_s4_a_document_longer_than_the_window(gateway: GatewayProcess, client: O
     assert all_used(gateway, last.model_dump())["artifacts_processed"][0]["artifact_id"] == record["artifact_id"]
 
 
+def test_s2_attachments_may_be_one_string(client: OpenAI, upstream: MockUpstream) -> None:
+    """The content of one document, as in a list of its own; an empty one is named."""
+    one, listed = (ask(client, user("Who keeps lamp 1?"), attachments=each) for each in (lamps(3), [lamps(3)]))
+    assert lamps(3) in upstream.last.body["messages"][-1]["content"]
+    assert used(one)["artifacts_processed"] == used(listed)["artifacts_processed"] != []
+    with pytest.raises(BadRequestError, match="must not be empty") as caught:
+        ask(client, user("x"), attachments=" ")
+    assert caught.value.param == "attachments[0].content"
+
+
 def test_s2_several_attachments(client: OpenAI, upstream: MockUpstream) -> None:
     """Each has its source and label; what bears on the question is found in the right one."""
     papers = [
