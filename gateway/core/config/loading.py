@@ -275,7 +275,7 @@ def load_settings(path: str | None, environ: Mapping[str, str], overrides: Mappi
     for name in raw.keys() & set(INTERNAL):
         raise ConfigurationError(f"{origin}: {name}: unknown setting; known: {', '.join(SECTIONS)}, model_list")
     moved = move_in(raw, environ, origin)
-    moved.warnings += repeated
+    moved.warnings += [*repeated, *_misspelt(environ)]
 
     def missing(where: str, name: str) -> None:
         raise ConfigurationError(f"{origin}: {where}: the environment has no {name}")
@@ -364,6 +364,20 @@ def environment_names() -> dict[str, tuple[str, str]]:
         for key in _fields(Settings, (part,)):
             names[f"GATEWAY_{part}_{key}".upper()] = (part, key)
     return names
+
+
+def _misspelt(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yields a warning for each name of the environment that names no setting of a section, though it begins with
+    one."""
+    for part in SECTIONS:
+        start = f"GATEWAY_{part}_".upper()
+        known = [key.upper() for key in _fields(Settings, (part,))]
+        for name in sorted(each for each in environ if each.startswith(start)):
+            key = name.removeprefix(start)
+            near = difflib.get_close_matches(key, known, 1, cutoff=0.5)
+            if key not in known:
+                told = f"; did you mean {start + near[0]!r}?" if near else ""
+                yield f"environment: {name}: unknown setting, ignored{told}"
 
 
 def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[tuple[str, str], str]:

@@ -292,6 +292,17 @@ def test_of_two_names_for_the_upstreams_address_openais_counts() -> None:
     assert load_settings(None, {"OPENAI_API_BASE": "http://two/v1"}).upstream.api_base == "http://two/v1"
 
 
+def test_s9_a_misspelt_name_of_the_environment_is_told(tmp_path: Path) -> None:
+    """It is no error: other programs may have names that begin like the gateway's."""
+    others = {"GATEWAY_CONFIG": "x", "GATEWAY_SERVICE_HOST": "10.0.0.1", "GATEWAY_KEY": "k"}
+    settings = load(tmp_path, {}, {"GATEWAY_CONTEXT_MOD": "off", "GATEWAY_SERVER_XYZZY": "1", **others})
+    assert settings.warnings == (
+        "environment: GATEWAY_SERVER_XYZZY: unknown setting, ignored",
+        "environment: GATEWAY_CONTEXT_MOD: unknown setting, ignored; did you mean 'GATEWAY_CONTEXT_MODE'?",
+    )
+    assert load(tmp_path, {}, {**others, "GATEWAY_CONTEXT_MODE": "off"}).warnings == ()
+
+
 def nested(first: str, form: str) -> str:
     """Ten lines that stand for billions of values."""
     lines = (form.format(", ".join([f"*v{n}"] * 9)) for n in range(9))
