@@ -187,7 +187,8 @@ def as_listed(record: records.ConversationRecord) -> ClassicConversation:
 
 
 def turns_of(path: Sequence[ConversationMessage]) -> list[ClassicTurn]:
-    """Lists the turns of a path, the oldest first: a turn's answer is its last text, its tools are those called."""
+    """Lists the turns of a path, the oldest first: a turn's answer is its last text, or those of several agents who
+    spoke one after the other; its tools are those called."""
     starts = set(tool_steps.turn_starts(message.role for message in path))
     turns: list[ClassicTurn] = []
     for index, message in enumerate(path):
@@ -196,8 +197,10 @@ def turns_of(path: Sequence[ConversationMessage]) -> list[ClassicTurn]:
             time = message.created_at.isoformat() if message.created_at is not None else None
             turns.append({"user_message": said, "agent_response": "", "timestamp": time, "mcp_tools_used": []})
         if message.role == "assistant":
-            turn = turns[-1]
-            turn["agent_response"] = tool_steps.text_of(message.content) or turn["agent_response"]
+            turn, said = turns[-1], tool_steps.text_of(message.content)
+            if said and turn["agent_response"] and path[index - 1].role == "assistant":
+                said = f"{turn['agent_response']}\n\n{said}"
+            turn["agent_response"] = said or turn["agent_response"]
             turn["mcp_tools_used"] = _each_once(turn["mcp_tools_used"], names_of(tool_steps.calls_of(message.body)))
     return turns
 

@@ -148,6 +148,18 @@ def test_s11_10_the_history_has_turns_with_their_tools(client: httpx.Client, ups
     assert last == two
 
 
+def test_s11_10_the_history_has_the_answer_of_each_agent(client: httpx.Client, upstream: MockUpstream) -> None:
+    """§11.1, §11.10: a turn that several agents answer one after the other has what each of them said."""
+    upstream.handler = lambda _: Reply(text="I plan.")
+    first = say(client, "Write to the board", agent="planner")
+    upstream.handler = lambda _: Reply(text="Dear board.")
+    body = {"model": "gpt-4o", "messages": [], "agent": "writer", "conversation": first["conversation_id"]}
+    openai = httpx.URL(str(client.base_url).replace("/api/", "/"))
+    assert client.post(f"{openai}chat/completions", json=body).status_code == 200
+    (turn,) = client.get(f"/conversations/{first['conversation_id']}/history").json()["turns"]
+    assert (turn["user_message"], turn["agent_response"]) == ("Write to the board", "I plan.\n\nDear board.")
+
+
 def test_s11_10_a_stream_tells_of_tools(client: httpx.Client, upstream: MockUpstream) -> None:
     upstream.handler = lambda _: Reply(message={"role": "assistant", "content": None, "tool_calls": [CALL]})
     found = events(client.post("/chat/stream", json={"message": "Create", "tools": TOOLS}))
