@@ -34,7 +34,13 @@ from gateway.core.types.chat import (
 )
 from gateway.core.types.conversation import ConversationHistory
 from gateway.pipeline.parts import PipelineParts
-from gateway.pipeline.payload import budget_for, tightened, upstream_request, writable
+from gateway.pipeline.payload import (
+    budget_for,
+    tightened,
+    upstream_request,
+    without_unknown_thoughts,
+    writable,
+)
 from gateway.pipeline.settlement import RequestSettlement
 from gateway.pipeline.stages import KeptFrame, PausedRequest, PreparedRequest, RequestRun, Target, TargetWire
 from gateway.upstream.routing import ConfiguredRouter, KnownProtocols, health, protocols, router
@@ -255,12 +261,14 @@ class RequestPreparer:
 
     async def mended(self, run: RequestRun, refusal: errors.UpstreamRefused) -> PreparedRequest:
         """Mends a request that its target has refused, to be sent again: refitted (once) if it was too long; without
-        what the upstream lacks; or translated to chat completions.
+        what the upstream lacks, or thoughts that it does not know; or translated to chat completions.
         Raises UpstreamRefused: the given one, if nothing can be mended; an overflow gets the figures that are known;
         InvalidRequest: the request needs what no other API has."""
         prepared = run.prepared
         if isinstance(refusal, errors.UpstreamOverflow):
             return await self._refitted(run, refusal)
+        if (bare := without_unknown_thoughts(prepared, refusal)) is not None:
+            return bare
         native, wire = prepared.request.native, prepared.wire
         if (
             native is not None

@@ -96,7 +96,7 @@ def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json
     themselves."""
     if prepared.context is None or not any(map(plain_blocks.is_signed, messages)):
         return [_unmarked(message) if items.BOUND in message else message for message in messages]
-    as_told = _as_told(prepared)
+    as_told = _as_told(prepared) if prepared.wire.trusts_clients else {}
     prefix, kept = _prefix(prepared), []
     for message in messages:
         if plain_blocks.is_signed(message):
@@ -110,6 +110,19 @@ def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json
         prefix.add(message)
         kept.append(message)
     return kept
+
+
+def without_unknown_thoughts(prepared: PreparedRequest, refusal: errors.UpstreamRefused) -> PreparedRequest | None:
+    """Returns the request without the thoughts of which only their client says where they were made, if its upstream
+    has refused a signature: an earlier request may have changed what stands before them, and its frame may be lost.
+    None if nothing would change."""
+    said = str(refusal.original)
+    names_it = refusal.status in REFUSED_SIGNATURES and "signature" in said and "thinking" in said
+    if not names_it or prepared.context is None or not prepared.wire.trusts_clients:
+        return None
+    if not any(plain_blocks.is_signed(each) and items.BOUND not in each for each in prepared.messages):
+        return None
+    return replace(prepared, wire=replace(prepared.wire, trusts_clients=False))
 
 
 def _unmarked(message: Json) -> Json:
@@ -167,6 +180,8 @@ def _tools(request: ChatRequest) -> list[Any]:
 
 
 EFFORT = "reasoning_effort"
+REFUSED_SIGNATURES = (400, 422)
+"""Statuses with which providers refuse thoughts that were not made where they stand."""
 WHOSE = ("The model's max_input_tokens", "The request's max_input_tokens", "The gateway's context.max_input_tokens")
 """What limits a prompt beside the window."""
 OUTPUT_DIVISOR = 4

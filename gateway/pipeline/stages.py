@@ -167,11 +167,13 @@ class Target:
 @record
 class TargetWire:
     """How a target is addressed: `deployment` is the chosen one in the request's API, `fallback` the same by chat
-    completions if it turns out not to speak that API. `asks_usage`: it takes `stream_options`, as far as is known."""
+    completions if it turns out not to speak that API. `asks_usage`: it takes `stream_options`, as far as is known.
+    `trusts_clients`: it has not refused signed thoughts that stand where their client has them."""
 
     deployment: ModelDeployment
     fallback: ModelDeployment | None = None
     asks_usage: bool = True
+    trusts_clients: bool = True
 
 
 @record

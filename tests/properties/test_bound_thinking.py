@@ -54,6 +54,7 @@ class Talk:
         self.process: InProcess
         self.said: list[Json] = []
         self.next: list[Json] = []
+        self.context: Json = {}
         self._conversation: str | None = None
         self._native, self._resends, self._keeps = native, resends, keeps
         self._thinking, self._store = thinking, store
@@ -75,7 +76,7 @@ class Talk:
         """Sends messages, and all that was said before where the client does so."""
         self.said += messages
         sent = list(messages)
-        body: Json = {"model": "m", "tools": TOOLS, "max_tokens": 100, "store": self._store}
+        body: Json = {"model": "m", "tools": TOOLS, "max_tokens": 100, "store": self._store, "context": self.context}
         if self._resends:
             sent = self.said if self._keeps else [_without_thoughts(message) for message in self.said]
         elif self._conversation:
@@ -172,6 +173,28 @@ def test_s10_10_thoughts_come_back_after_a_pass() -> None:
     found = talk.model.thoughts
     assert any(later < earlier for earlier, later in pairwise(found)), found
     assert found[-1] > 0, found
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["chat", "messages"])
+@pytest.mark.parametrize("thinking", [ENABLED, ADAPTIVE], ids=["enabled", "adaptive"])
+def test_s10_10_thoughts_behind_what_nobody_remembers_are_taken_out_once_refused(native: bool, thinking: Json) -> None:
+    """§10.10: what was forwarded of an unstored conversation is forgotten after an hour or a restart. Its client still
+    has thoughts that were made behind shorter results: they go once the provider refuses them, and all else goes on."""
+    talk = Talk(native=native, resends=True, keeps=True, thinking=thinking, store=False)
+
+    async def told() -> None:
+        await talk.start(10**6)
+        talk.context = {"max_input_tokens": 2500}
+        await talk.turn("What of the lamp?", [text(n, 300) for n in range(8)])
+        await talk.turn("What of the ledger?", [text(10, 60), text(11, 60)])
+        talk.context = {}
+        talk.process.frames._kept.clear()
+        await talk.turn("What of the keeper?", [text(20, 60), text(21, 60)])
+        await talk.process.close()
+
+    asyncio.run(told())
+    assert 0 < len(talk.model.refused) <= 3
+    assert talk.said[-1]["content"] == "So it is, as far as I can tell."
 
 
 def test_s10_10_the_check_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
