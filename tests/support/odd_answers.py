@@ -153,6 +153,13 @@ FAILURES: dict[str, Odd] = {
     "an event named error": failing(b'event: error\ndata: {"message": "Provider disconnected"}'),
     "an event named error in plain words": failing(b"event: error\ndata: Provider disconnected"),
     "an event named error as usual": failing(b'event: error\ndata: {"error": {"message": "Provider disconnected"}}'),
+    "an error in a field of its own, as llama.cpp tells it": failing(
+        b'error: {"code": 500, "message": "Provider disconnected", "type": "server_error"}', DONE
+    ),
+    "an error in a line that is no field": failing(b'id: 1\n{"error": {"message": "Provider disconnected"}}', DONE),
+    "an error in a line that is no field, before an end": failing(
+        b'id: 1\n{"error": {"message": "Provider disconnected"}}\ndata: [DONE]'
+    ),
     "an error beside the last words": Odd(
         events=[chunk({"content": "ha"}), chunk({"content": "lf"}, "error", error=DOWN)],
         text="half",
@@ -598,6 +605,6 @@ def stream_of(odd: Odd) -> bytes:
 
 def _event(value: Any) -> bytes:
     if isinstance(value, bytes):
-        is_event = value.startswith((b"event:", b"data:"))
+        is_event = value.startswith((b"event:", b"data:", b"error:", b"id:"))
         return value.rstrip(b"\n") + b"\n\n" if is_event else b"data: " + value + b"\n\n"
     return b"data: " + json.dumps(value).encode() + b"\n\n"

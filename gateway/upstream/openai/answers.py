@@ -55,7 +55,7 @@ RELAYED_STARTS = (b"x-", b"op", b"re", b"an")
 DONE = b"[DONE]"
 CLOSED = "The upstream closed the stream before the answer was finished."
 LEADING_BLANKS = BYTE_ORDER_MARK + b" \t\r\n"
-SSE_FIELD_PREFIXES = (b"data:", b"event:", b"id:", b"retry:", b":")
+SSE_FIELD_PREFIXES = (b"data:", b"event:", b"id:", b"retry:", b"error:", b":")
 """Prefixes of the first line of a stream."""
 DELIVERED = ("delta", "logprobs")
 """Fields of a choice that a record of a stream holds beside the choice's end."""

@@ -244,8 +244,13 @@ LINE_END = re.compile(rb"\r\n|\n|\r")
 SSE_DATA_SEPARATOR = b"\n\ndata: "
 
 
+ERROR_FIELDS = (b"error", b'{"error"')
+"""How a line begins, before its first colon, that tells a failure itself: llama.cpp's servers write `error: {…}`, and
+a proxy may break in with an answer's body."""
+
+
 class ErrorData(bytes):
-    """The data of an event whose name is `error`."""
+    """The data of an event whose name is `error`, or of a line that tells a failure itself."""
 
 
 class EventParser:
@@ -306,6 +311,8 @@ class EventParser:
                 self._data.append(value.removeprefix(b" "))
             elif field == b"event" and value.strip() == b"error":
                 self._is_error = True
+            elif field in ERROR_FIELDS:
+                events.append(ErrorData(line if field[:1] == b"{" else value.removeprefix(b" ")))
             else:
                 if not field:
                     self._sign(value)

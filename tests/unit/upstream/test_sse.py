@@ -28,6 +28,8 @@ STREAMS: dict[str, tuple[bytes, list[bytes]]] = {
     "a mark at the beginning": (b"\xef\xbb\xbfdata: one\n\n", [b"one"]),
     "a cut off end": (b"data: one\n\ndata: two", [b"one"]),
     "an unfinished event": (b"data: one\n\ndata: two\n", [b"one"]),
+    "an error in a field of its own": (b"data: one\n\nerror: two\ndata: three\n\n", [b"one", b"two", b"three"]),
+    "an error in no field": (b'data: one\n\n{"error": 1}\n', [b"one", b'{"error": 1}']),
     "unicode": ("data: größer ✓ 🙂\u2028\x85\n\n".encode(), ["größer ✓ 🙂\u2028\x85".encode()]),
     "nothing": (b"", []),
 }  # fmt: skip
@@ -44,7 +46,7 @@ def test_a_stream_is_read_as_the_standard_says_in_one_piece_and_byte_by_byte(raw
     assert read(raw[n : n + 1] for n in range(len(raw))) == expected
 
 
-lines = st.sampled_from([b"data: a", b"data:b", b"data", b": c", b"event: e", b"id: 1", b"", b"", b"x"])
+lines = st.sampled_from([b"data: a", b"data:b", b"data", b": c", b"event: e", b"id: 1", b"error: f", b"", b"", b"x"])
 ends = st.sampled_from([b"\n", b"\r\n", b"\r"])
 streams = st.lists(st.tuples(lines, ends), max_size=12).map(lambda parts: b"".join(a + b for a, b in parts))
 
