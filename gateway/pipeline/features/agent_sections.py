@@ -414,14 +414,19 @@ class _SectionWriter:
         said = self.delivery.documents(document_min_chars)
         total = room.total(messages)
         least = total - (room.count({"role": "user", "content": said}) if said else 0)
-        if (room.budget.tokens is None or least <= room.budget.tokens) and self.excess(made) <= 0:
+        in_budget, excess = room.budget.tokens is None or least <= room.budget.tokens, self.excess(made)
+        if in_budget and excess <= 0:
             return
         pinned = "\n".join(f"{each.speaker}: {each.content}" for each in self.delivery.context if each.pinned)
         system = [*self.delivery.instructions, *_system(made)]
-        taken = (sum(map(room.count, system)), room.count({"role": "user", "content": pinned}))
+        taken = (sum(map(room.count, system)), room.count({"role": "user", "content": pinned}) if pinned else 0)
         sizes = f"System messages take {taken[0]} tokens, pinned messages {taken[1]}, all else {total - sum(taken)}"
         limits = f"their budget is {room.budget.tokens} tokens and {self._max_bytes} bytes"
-        raise errors.ContextLengthExceeded(f"{room.budget.overflow(total)} {sizes}; {limits}.", param="messages")
+        told = room.budget.overflow(total)
+        if in_budget:  # the bytes are exceeded: told in tokens of these words, as clients know no other limit
+            held = total * self._max_bytes // (self._max_bytes + excess)
+            told = f"{errors.overflow_text(held, total)} context.agent_max_bytes sets this limit."
+        raise errors.ContextLengthExceeded(f"{told} {sizes}; {limits}.", param="messages")
 
 
 def shortened(text: str, room: int) -> str | None:

@@ -1,6 +1,7 @@
 """Agents that share a conversation (guarantee §11): who speaks, what each of them reads, and what it cost."""
 
 import base64
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -381,7 +382,12 @@ def test_s11_3_one_long_message_is_cut_to_the_bytes(start_gateway: GatewayFactor
         body: Json = {"model": "gpt-4o", "messages": [user("Hi")], "agent": claude("max", instruction="x" * 2000)}
         response = team.post("/chat/completions", body)
         assert (response.status_code, response.json()["error"]["code"]) == (400, "context_length_exceeded")
-        assert "2000 bytes" in response.json()["error"]["message"]
+        told = response.json()["error"]["message"]
+        found = re.match(r"This model's maximum context length is (\d+) tokens\. .* resulted in (\d+) tokens\.", told)
+        assert found is not None, told
+        assert 0 < int(found[1]) < int(found[2]), "the limit that was broken, in tokens of these words"
+        assert "pinned messages 0" in told
+        assert "2000 bytes" in told
 
 
 def test_s11_4_there_must_be_something_to_deliver(team: Team) -> None:
