@@ -59,13 +59,17 @@ class RecallRounds:
 
 def may_be_offered(forward: Mapping[str, Any], choices: int) -> bool:
     """Returns whether the tool may be added to a request: it has no tool of that name, neither forces nor forbids tool
-    calls, wants one answer, and no signed reasoning, which depends on everything before it (guarantee §10)."""
-    thinking = forward.get("thinking")
-    thinks = isinstance(thinking, dict) and thinking.get("type") != "disabled"
-    if choices > 1 or thinks or forward.get("functions") or forward.get("tool_choice") not in UNFORCED:
+    calls, and wants one answer."""
+    if choices > 1 or forward.get("functions") or forward.get("tool_choice") not in UNFORCED:
         return False
     tools = forward.get("tools") or ()
     return isinstance(tools, list | tuple) and not any(_name(tool) == RECALL_TOOL for tool in tools)
+
+
+def thinks(fields: Mapping[str, Any]) -> bool:
+    """Returns whether fields of a request ask for signed reasoning."""
+    thinking = fields.get("thinking")
+    return isinstance(thinking, dict) and thinking.get("type") != "disabled"
 
 
 def with_recall(forward: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from gateway.core.config.settings import ContextSettings
 from gateway.core.formats import stream_record
 from gateway.core.formats.stream_record import Chunks, StreamRecord
 from gateway.core.instrumentation import logs
-from gateway.core.types import bill, recall
+from gateway.core.types import bill, recall, upstreams
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.chat import ChunkStream, JsonAnswer, StreamAround
 from gateway.core.types.conversation import ConversationHistory
@@ -32,6 +32,7 @@ from gateway.core.types.recall import RecallRounds
 from gateway.core.types.relevance import Relevance
 from gateway.core.types.window import PackedWindow, WindowInputs
 from gateway.pipeline.billing import UsageCount
+from gateway.pipeline.payload import EFFORT
 from gateway.pipeline.stages import PreparedRequest, RequestFeature, RequestRun, UpstreamOutcome
 from gateway.retrieval import ContentIndexes, PassageFinder
 
@@ -233,7 +234,8 @@ class RecallFeature:
         room = min(settings.recall_max_tokens, budget.tokens // ROOM_DIVISOR)
         is_priced = {"input_cost_per_token", "output_cost_per_token"} <= facts.prices.keys()
         unbounded = settings.recall_max_cost is not None and not is_priced
-        if unbounded or room < MIN_TOKENS or not recall.may_be_offered(request.forward, request.choices):
+        is_free = not _signs_thoughts(prepared) and recall.may_be_offered(request.forward, request.choices)
+        if unbounded or room < MIN_TOKENS or not is_free:
             return prepared
         return replace(
             prepared,
@@ -337,6 +339,18 @@ class RecallFeature:
 def _is_wanted(prepared: PreparedRequest) -> bool:
     options, has_tools = prepared.request.options, bool(prepared.request.forward.get("tools"))
     return options.recall == recall.AUTO and prepared.recall is None and has_tools and not options.whole
+
+
+def _signs_thoughts(prepared: PreparedRequest) -> bool:
+    """Returns whether the answer may have signed thoughts. They depend on everything before them (guarantee §10), and
+    no later request has the rounds."""
+    request, deployment = prepared.request, prepared.wire.deployment
+    native, signs = request.native, upstreams.becomes_thinking(deployment)
+    by_effort = signs and request.forward.get(EFFORT) not in (None, "none")
+    is_native = (
+        native is not None and (signs or native.protocol == deployment.protocol) and recall.thinks(native.fields)
+    )
+    return by_effort or is_native or recall.thinks(request.forward)
 
 
 def _without_tool(prepared: PreparedRequest, refusal: errors.UpstreamRefused) -> PreparedRequest | None:

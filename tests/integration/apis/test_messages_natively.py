@@ -33,8 +33,10 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 def house(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
     params = {"model": "anthropic/claude-sonnet-4-5", "api_base": module_upstream.url, "api_key": "sk-ant"}
     facts = {"max_input_tokens": WINDOW, "context_window": WINDOW}
+    roomy = {"max_input_tokens": 2 * WINDOW, "context_window": 2 * WINDOW}
     models = [
         {"model_name": "small", "litellm_params": params, "model_info": facts},
+        {"model_name": "roomy", "litellm_params": params, "model_info": roomy},
         {"model_name": "claude", "litellm_params": params},
     ]
     return module_start_gateway({"model_list": models})
@@ -74,6 +76,25 @@ def test_s10_10_a_tool_loop(
         assert model.thoughts == list(range(STEPS + 1))
         assert model.requests[-1]["messages"][-1] == said[-1]
         assert model.requests[-1]["system"] == [wire.text("Look it up.")]
+
+
+@pytest.mark.parametrize(
+    ("more", "offered"), [({}, True), ({"thinking": ENABLED}, False), ({"thinking": ADAPTIVE}, False)]
+)
+@pytest.mark.parametrize("wanted", [True, "auto"])
+def test_s10_11_no_rounds_stand_before_signed_thoughts(
+    house: GatewayProcess, provider: MockProvider, more: Json, offered: bool, wanted: Any
+) -> None:
+    """§10.11: a thought that was made behind a round of `recall` would fit no later request, which has no rounds."""
+    signing(provider, [wire.text("So it is.")])
+    old = "\n".join(f"Lamp {n} was lit by keeper number {n}." for n in range(400))
+    body: Json = {"max_tokens": 1500, "tools": [TOOL], "context": {"recall": wanted}, **more}
+    call, result = wire.tool_use("toolu_1", "weather", city="Bern"), {"type": "tool_result", "tool_use_id": "toolu_1"}
+    said = [USER, {"role": "assistant", "content": [call]}, {"role": "user", "content": [{**result, "content": old}]}]
+    said += [{"role": "assistant", "content": "Much."}, {"role": "user", "content": "Go on."}]
+    ask(house, {**body, "model": "roomy", "messages": said}, stream=False)
+    names = [tool["name"] for tool in provider.last.body["tools"]]
+    assert names == (["weather", "recall"] if offered else ["weather"])
 
 
 def test_s10_9_errors_are_as_they_came(house: GatewayProcess, provider: MockProvider) -> None:
