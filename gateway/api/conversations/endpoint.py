@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import ANONYMOUS, KeyAuthenticator
-from gateway.api.fields import Metadata, is_session_name
+from gateway.api.fields import Metadata, is_session_name, read
 from gateway.api.pagination import (
     check_named,
     given_metadata,
@@ -21,6 +21,7 @@ from gateway.api.pagination import (
     paging_of,
     unix_time_of,
 )
+from gateway.api.request.gateway_fields import NAME
 from gateway.api.request.validation import check_conversation_id
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, Usd, many, said, shape, shown
 from gateway.core import errors, ids
@@ -52,6 +53,8 @@ def parse_items(value: Any, *, keeps: bool = False) -> tuple[ConversationMessage
     reader = ItemReader()
     for index, item in enumerate(value):
         reader.read(item, f"items[{index}]")
+        if item.get("agent") is not None and item.get("type") != "reasoning":  # which the next item's message takes up
+            reader.messages[-1].agent = read(NAME, item["agent"], f"items[{index}].agent")
     reader.end()
     for each in () if keeps else reader.messages:
         _check_pictures(each)
@@ -63,6 +66,7 @@ def parse_items(value: Any, *, keeps: bool = False) -> tuple[ConversationMessage
             status=each.status,
             digest=chain.message_digest(each.body),
             pinned=each.pinned,
+            agent=each.agent if each.body["role"] == "assistant" else None,
         )
         for each in reader.messages
     )
@@ -81,7 +85,11 @@ Item, NewItem = (
     shape(
         name,
         "OpenAI's item.",
-        {**fields, "pinned?": said(bool, "It stays in every window; left out where it is not pinned.")},
+        {
+            **fields,
+            "pinned?": said(bool, "It stays in every window; left out where it is not pinned."),
+            "agent?": said(str, "The agent that wrote it; left out where there is none."),
+        },
         is_open=True,
     )
     for name, fields in (("Item", {"id": str, "type": str}), ("NewItem", {}))

@@ -170,7 +170,8 @@ def deliver(history: ConversationHistory, window: int, *, prefills: bool = False
     before = [*older, *said[:at]] if at is not None else []
     context = _window(before, window)
     text = message_forms.without_markers(tool_steps.text_of(current.content)) if current is not None else ""
-    if current is not None and current.role == "assistant":
+    if current is not None and current.role == "assistant":  # what people say stays as it is (§4 I4)
+        text = SECTION.sub("", text)
         context = without_repeat(context, current.message_id, speaker(current), text)
     return AgentDelivery(
         instructions=(*history.instructions, *inside),

@@ -192,7 +192,7 @@ Item = dict[str, Any]
 @dataclass(slots=True)
 class ReadMessage:
     """A chat message, its status, whether it is pinned, and the path of the first item that it was read from. `stands`:
-    that item was a compaction. `called`: the path of its first call."""
+    that item was a compaction. `called`: the path of its first call. `agent`: who wrote it, if its item says so."""
 
     body: dict[str, Any]
     status: str
@@ -200,6 +200,7 @@ class ReadMessage:
     pinned: bool = False
     stands: bool = False
     called: str = ""
+    agent: str | None = None
 
 
 class ItemReader:
