@@ -96,7 +96,7 @@ def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json
     themselves."""
     if prepared.context is None or not any(map(plain_blocks.is_signed, messages)):
         return [_unmarked(message) if items.BOUND in message else message for message in messages]
-    as_told = _as_told(prepared) if prepared.wire.trusts_clients else {}
+    as_told = _as_told(prepared)
     prefix, kept = _prefix(prepared), []
     for message in messages:
         if plain_blocks.is_signed(message):
@@ -156,7 +156,7 @@ def _as_told(prepared: PreparedRequest) -> dict[tuple[str, ...], set[str]]:
     """Returns the digests before thoughts of unknown binding, by their signatures, computed from the messages as the
     client sent them."""
     history, request = prepared.history, prepared.request
-    if history is not None and history.unread:
+    if not prepared.wire.trusts_clients or (history is not None and (history.unread or history.doubts_thoughts)):
         return {}
     told: Iterable[Json] = request.messages
     if history is not None and history.messages:

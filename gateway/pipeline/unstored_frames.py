@@ -22,7 +22,7 @@ from gateway.context.window import PromptCounter
 from gateway.core import errors, jsons, ports
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import offload_if
-from gateway.core.types import bill, chain, memory, tool_steps
+from gateway.core.types import bill, chain, items, memory, tool_steps
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.conversation import (
     ConversationHistory,
@@ -232,9 +232,10 @@ LARGE_FRAME_BYTES = 2**20
 """A larger request's frame is read in a thread."""
 MAC, DIGEST, COUNTED = 16, 12, 16
 """Bytes of the keyed digests of a frame, of a form, and of the messages that were counted."""
-COSTS, USED = b"costs\0", b"used\0"
-"""Prefixes of paths: for the sums of a branch, cached beside its frame as they change with each answer; and, with the
-path of a conversation's first message, for when it was last used, on whichever branch."""
+COSTS, USED, DOUBTS = b"costs\0", b"used\0", b"doubts\0"
+"""Prefixes of paths: for the sums of a branch, cached beside its frame as they change with each answer; with the path
+of a conversation's first message, for when it was last used, on whichever branch; and for branches whose provider has
+refused a signature."""
 USED_SECONDS = 7 * 24 * 3600.0
 """How long the time of a conversation's last use is cached: after hours there is no prompt cache left, and a pass is
 free. It is one small value for each conversation."""
@@ -318,6 +319,9 @@ class UnstoredFrames:
         names = [key.of_path(path) for path in paths]
         found = await self._cache.first(request.caller.tenant, names)
         try:
+            if any(message.body.get(items.SIGNED) for message in history.messages):
+                doubts = await self._cache.first(request.caller.tenant, [key.of_path(DOUBTS + path) for path in paths])
+                history = replace(history, doubts_thoughts=doubts is not None)
             if request.options.economy != bill.OFF and any(
                 message.role in tool_steps.RESULT_ROLES for message in history.messages
             ):
@@ -372,6 +376,8 @@ class UnstoredFrames:
                     name = key.of_path(COSTS + end)
                     value = key.hidden(name, costs.as_text().encode())
                     await self._cache.keep(request.caller.tenant, name, key.sealed(name, value))
+            if history.doubts_thoughts or not prepared.wire.trusts_clients:
+                await self._cache.keep(request.caller.tenant, key.of_path(DOUBTS + end), DOUBTS)
             payload = await offload_if(built.fitted.new_pass, _payload, prepared, key, now, self._cache.ttl)
         except UnsayableForm:  # this overrides older frames
             log.info("frame_not_kept", request_id=request.request_id)
