@@ -272,6 +272,8 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
     is_claude = upstreams.family_in(deployment.route) is upstreams.CLAUDE and not upstreams.is_routed(deployment)
     if found.get("messages") and (is_claude or provider_of(deployment) in GEMINIS):
         found["messages"] = sound_chat(found["messages"], is_claude=is_claude)
+    if is_claude:
+        _check_functions(found.get("tools"))
     _make_arguments_objects(found.get("messages"))
     if extra and deployment.route.startswith(BODY_IS_MERGED):
         extra = {"extra_body": extra}
@@ -285,6 +287,18 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
     own = {"model": deployment.route, "num_retries": 0, "max_retries": 0, "_skip_mcp_handler": True}
     options = {k: v for k, v in deployment.options.items() if k != "modify_params"}
     return {**extra, **found, **keyed, **addressed, **headed, **options, **own}
+
+
+def _check_functions(tools: Any) -> None:
+    """Raises InvalidRequest: a function has no name. litellm's own error names only the key that it stumbled over."""
+    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if not isinstance(tool, dict) or tool.get("type") != "function":
+            continue
+        function = tool.get("function")
+        if not isinstance(function, dict):
+            raise errors.missing(f"tools[{index}].function")
+        if not isinstance(function.get("name"), str):
+            raise errors.missing(f"tools[{index}].function.name")
 
 
 def _make_arguments_objects(messages: Any) -> None:

@@ -67,6 +67,23 @@ def test_what_is_the_operators_is_refused_from_a_client(field: str) -> None:
     assert caught.value.param == field
 
 
+@pytest.mark.parametrize(
+    ("tool", "field"),
+    [
+        ({"type": "function"}, "tools[1].function"),
+        ({"type": "function", "function": {}}, "tools[1].function.name"),
+        ({"type": "function", "function": {"name": None}}, "tools[1].function.name"),
+    ],
+)
+def test_s7_1_a_function_without_a_name_is_refused_by_its_place(tool: dict[str, Any], field: str) -> None:
+    """litellm's own error was a key in quotation marks."""
+    tools = [{"type": "function", "function": {"name": "f"}}, tool]
+    with pytest.raises(InvalidRequest) as caught:
+        arguments(deployment(api_key="sk"), {**BASE, "tools": tools}, OWNED)
+    assert caught.value.param == field
+    assert arguments(deployment(api_key="sk"), {**BASE, "tools": tools[:1]}, OWNED)["tools"] == tools[:1]
+
+
 def test_gemini_takes_further_fields_in_its_body() -> None:
     found = arguments(deployment("gemini/pro", api_key="sk"), {**BASE, "labels": {}, "cachedContent": "c"}, OWNED)
     assert found["extra_body"] == {"labels": {}, "cachedContent": "c"}
