@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from string import ascii_lowercase
 
 import numpy as np
 
@@ -279,6 +280,55 @@ def _names(text: str, lexicon: TermLexicon) -> bool:
     capitals (`ZIP`, `URL`) mostly are what is asked for."""
     rest = " ".join(word for word in text.split()[1:] if not (word.isalpha() and word.isupper()))
     return any(kind in (IDENTIFIER, NAME, NUMBER) for _, kind in lexicon.question(rest))
+
+
+MIN_RESPELT = 5
+"""Letters from which a word is respelt: most short words are one letter away from another word."""
+MAX_RESPELT = 6
+"""Words of a question that are respelt. A question with more that no text holds is about something else."""
+
+
+def respelt(corpus: SourceCorpus, question: str) -> str:
+    """Returns the question with each word that no text holds, but for one slip of the keyboard, as the texts spell it:
+    `Ghandi` is `gandhi`. The first letter counts as right."""
+    words = dict.fromkeys(word for word in SEARCHED_WORD.findall(question) if len(word) >= MIN_RESPELT)
+    plain = [word for word in words if word.isascii() and word.isalpha() and len(corpus.lexicon.unstemmed(word)) == 1]
+    held = _holders(corpus, plain)
+    absent = [word for word, chunks in zip(plain, held, strict=True) if not chunks][:MAX_RESPELT]
+    slips = {word: _slips(word.lower()) for word in absent}
+    every = list(dict.fromkeys(slip for each in slips.values() for slip in each))
+    chunks_of = dict(zip(every, _holders(corpus, every), strict=True))
+    for word, each in slips.items():
+        best = max(each, key=lambda slip: (chunks_of[slip], -len(slip), slip))
+        if chunks_of[best]:
+            spelling = best.capitalize() if word[0].isupper() else best
+            question = re.sub(rf"\b{word}\b", spelling, question)
+    return question
+
+
+def _holders(corpus: SourceCorpus, words: Sequence[str]) -> list[int]:
+    """Returns how often each of these ASCII words occurs, in texts or their labels."""
+    if not words:
+        return []
+    stems = corpus.lexicon.stems([word.lower() for word in words])
+    distinct = list(dict.fromkeys(stems))
+    found = np.bincount(corpus.seek(distinct).terms, minlength=len(distinct)) + corpus.labels(distinct).sum(0)
+    times = dict(zip(distinct, found.tolist(), strict=True))
+    return [times[stem] for stem in stems]
+
+
+def _slips(word: str) -> list[str]:
+    """Returns the words from which one slip leads to this one: a letter too much, missing, replaced or moved."""
+    found = []
+    for at in range(1, len(word) + 1):
+        before, after = word[:at], word[at:]
+        found += [before + letter + after for letter in ascii_lowercase]
+        if after:
+            letter, rest = after[0], after[1:]
+            found += [before + rest, *(before + other + rest for other in ascii_lowercase if other != letter)]
+            without = before + rest
+            found += [without[:to] + letter + without[to:] for to in range(1, len(word)) if to != at]
+    return found
 
 
 LARGE_TEXT_CHARS = 4_000_000

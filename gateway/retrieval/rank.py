@@ -6,7 +6,7 @@ expensive`: the highest price, cost, fare …).
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
 from itertools import zip_longest
@@ -45,6 +45,7 @@ from gateway.retrieval.question import (
     named_before,
     place_scores,
     quotation_scores,
+    respelt,
     speaker_weights,
 )
 
@@ -634,7 +635,9 @@ def relevance(
     """Returns each source's passages in document order, scored as one corpus (see `core.types.relevance.Relevance`)."""
     lexicon = TermLexicon()
     corpus = SourceCorpus(sources, indexed([source.content for source in sources], lexicon), lexicon)
-    ranked = rankings(query, corpus)
+    asked = query.question
+    query = replace(query, question=respelt(corpus, asked))
+    ranked = rankings(query, corpus, asked)
     scores = fuse(ranked, corpus.count)
     calls = iter(called(query, corpus, ranked).tolist())
     by_speaker = speaker_weights(corpus, query.question)
@@ -645,8 +648,9 @@ def relevance(
     ]
 
 
-def rankings(query: RelevanceQuery, corpus: SourceCorpus) -> list[TermRanking]:
-    """Returns all rankings of the chunks by a query; `fuse` combines them into one."""
+def rankings(query: RelevanceQuery, corpus: SourceCorpus, asked: str) -> list[TermRanking]:
+    """Returns all rankings of the chunks by a query; `fuse` combines them into one. `asked`: the question before words
+    that no text holds were respelt, such as `cheapest`."""
     question = corpus.lexicon.question(query.question)
     weights = borrowed_terms(query.question, query.recent, corpus.lexicon)
     terms = question + [(term, 0) for term in weights]
@@ -663,10 +667,10 @@ def rankings(query: RelevanceQuery, corpus: SourceCorpus) -> list[TermRanking]:
     found += linked(corpus, question, main)
     third = linked(corpus, question, fuse(found, corpus.count)) if len(found) > 1 else []
     found += [TermRanking(each.scores, THIRD_ROUND * each.weight) for each in third]
-    named = places_named(query.question)
+    named = places_named(asked)
     of_lines = line_scores(corpus, named)
-    at_position = position_scores(corpus, query.question) if of_lines is None else None
-    for exact in (of_lines, at_position, superlative_scores(corpus, query.question)):
+    at_position = position_scores(corpus, asked) if of_lines is None else None
+    for exact in (of_lines, at_position, superlative_scores(corpus, asked)):
         if exact is not None:
             found.append(TermRanking(exact, EXACT_WEIGHT, calls=True))
     of_places = place_scores(corpus, named)

@@ -11,8 +11,8 @@ import pytest
 
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
 from gateway.retrieval import rank
-from gateway.retrieval.corpus import STOPWORDS
-from gateway.retrieval.question import speaker
+from gateway.retrieval.corpus import STOPWORDS, SourceCorpus, TermLexicon, index_texts
+from gateway.retrieval.question import MAX_RESPELT, respelt, speaker
 from gateway.retrieval.rank import quantity, relevance, superlative
 from tests.support.documents import lamps
 from tests.unit.retrieval.asking import documents, ranked, turns
@@ -431,3 +431,48 @@ def test_a_quotation_is_found_word_for_word() -> None:
     question = 'Who wrote "open the office door!" on the note?'
     assert ranked(question, documents(inexact, exact, "no door"))[0] == exact
     assert ranked("who wrote `OPEN THE OFFICE DOOR!`", documents(inexact, exact, "no door"))[0] == exact
+
+
+@pytest.mark.parametrize("slip", ["Ghandi", "Gandi", "Ganddhi", "Gadnhi", "Gahndi", "gandhy", "GANHDI"])
+def test_a_name_is_found_despite_a_slip_of_the_keyboard(slip: str) -> None:
+    texts = documents(*[f"Person{n} wrote a long letter." for n in range(9)], "A pamphlet by Gandhi: Hind Swaraj.")
+    assert ranked(f"What was the pamphlet's author {slip} known for?", texts[:9]) == []
+    assert ranked(f"What did {slip} do?", texts) == [texts[9].content]
+
+
+def test_a_slip_in_the_name_of_a_tool_s_argument_is_mended_too() -> None:
+    texts = [*documents("nine", label="read orchard"), *documents("ten", label="read harbour")]
+    assert ranked("What does harbuor say?", texts) == ["ten"]
+
+
+def test_a_word_that_a_text_holds_is_never_respelt() -> None:
+    texts = documents("The county is small.", *["The country is large."] * 5)
+    assert ranked("Which county?", texts) == [texts[0].content]
+
+
+def test_of_two_spellings_the_more_frequent_one_is_meant() -> None:
+    texts = documents("Marten", *["Martin"] * 3)
+    assert respelt_in("Who is Martan?", texts) == "Who is Martin?"
+
+
+@pytest.mark.parametrize("question", ["Who is Ada?", "Who is Adaa?", "Who is Bda Lovelace-Kign?", "user_nmae?", "Kín?"])
+def test_short_words_first_letters_and_compounds_stay_as_they_are_asked(question: str) -> None:
+    assert respelt_in(question, documents("Adam Ada Cda Kin user_name Lovelace-King")) == question
+
+
+def test_of_a_long_text_that_speaks_of_something_else_few_words_are_respelt() -> None:
+    names = [f"Wordy{chr(97 + n)}" for n in range(20)]
+    question = respelt_in(" ".join(f"{name}x" for name in names), documents(" ".join(names)))
+    assert question.split()[:MAX_RESPELT] == names[:MAX_RESPELT]
+    assert not set(question.split()[MAX_RESPELT:]) & set(names)
+
+
+def test_a_superlative_that_no_record_holds_stays_a_superlative() -> None:
+    lakes = documents("\n".join(f'{{"lake": "Lake {n}", "depth": {n}, "shore": "deepset"}}' for n in range(90)))
+    assert '"depth": 89,' in ranked("Which is the deepest lake?", lakes)[0]
+
+
+def respelt_in(question: str, sources: list[SearchedSource]) -> str:
+    """The question as the texts spell its words."""
+    lexicon = TermLexicon()
+    return respelt(SourceCorpus(sources, index_texts([s.content for s in sources], lexicon), lexicon), question)

@@ -20,7 +20,8 @@ for case in range(40):
     artifact = SearchedSource(text, "artifact", label="read_file berths")
     sources, lexicon = [artifact, SearchedSource(text[::2], "turn")], TermLexicon()
     corpus = SourceCorpus(sources, index_texts([source.content for source in sources], lexicon), lexicon)
-    print([score.hex() for each in rankings(RelevanceQuery(question), corpus) for score in each.scores.tolist()])
+    found = rankings(RelevanceQuery(question), corpus, question)
+    print([score.hex() for each in found for score in each.scores.tolist()])
 """
 
 
