@@ -259,6 +259,31 @@ async def test_s8_a_client_cannot_set_what_is_the_operators(provider: respx.Rout
     assert not provider.called
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tool_choice": 5, "tools": TOOLS}, "tool_choice"),
+        ({"tool_choice": {"type": "function"}, "tools": TOOLS}, "tool_choice"),
+        ({"tools": [{"type": "code_interpreter"}]}, "tools"),
+        ({"response_format": {}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"response_format": "x"}, "response_format"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "odd"}]}]}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": None}]}]}, "messages"),
+    ],
+)
+async def test_s7_1_what_litellm_cannot_translate_is_a_400_that_names_the_field(
+    provider: respx.Route, fields: dict[str, Any], param: str
+) -> None:
+    """Some of its own errors are a key in quotation marks, and none says where."""
+    with pytest.raises(InvalidRequest) as caught:
+        await complete(deployment(SONNET), **fields)
+    assert caught.value.param == param
+    assert len(caught.value.message.split()) > 2
+    assert not provider.called
+
+
 async def test_s7_a_parameter_that_the_provider_lacks_is_a_400(provider: respx.Route) -> None:
     """§7: bad input is a 4xx that names the field; `drop_params` in the configuration drops it instead."""
     with pytest.raises(InvalidRequest) as caught:

@@ -38,7 +38,11 @@ ASIDE = re.compile(
     r"Handle with `litellm).*",
     re.DOTALL,
 )
-NAMED_PARAMETER = re.compile(r"parameters: \['(\w+)'")
+NAMED_PARAMETER = re.compile(
+    r"parameters: \['(\w+)'|\b(tool_choice|response_format|tool type|(?:user|system) message)s?\b"
+)
+"""How litellm names a field that it refuses; `LISTS`: fields that are lists, by what it calls one of them."""
+LISTS = {"tool type": "tools", "user message": "messages", "system message": "messages"}
 SECRET_OPTION = re.compile(r"key|secret|token|credential|password")
 MAX_MESSAGE_CHARS = 1000
 ERROR_TYPES_BY_STATUS = {
@@ -139,8 +143,9 @@ def _without_answer(error: BaseException, status: int, deployment: ModelDeployme
     if status in (404, 429) or (status >= 500 and "APIConnectionError" not in names and not is_litellms):
         return said(status, text, None, dict(getattr(response, "headers", None) or {}), deployment)
     field = NAMED_PARAMETER.search(text)
+    named = (field[1] or field[2]) if field else None
     code = "unsupported_parameter" if "UnsupportedParamsError" in names else "invalid_request"
-    return errors.InvalidRequest(text, param=field.group(1) if field else None, code=code)
+    return errors.InvalidRequest(text, param=LISTS.get(named, named) if named else None, code=code)
 
 
 def _origin(deployment: ModelDeployment) -> ConnectionOrigin | None:
@@ -274,6 +279,7 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
         found["messages"] = sound_chat(found["messages"], is_claude=is_claude)
     if is_claude:
         _check_functions(found.get("tools"))
+        _check_format(found.get("response_format"))
     _make_arguments_objects(found.get("messages"))
     if extra and deployment.route.startswith(BODY_IS_MERGED):
         extra = {"extra_body": extra}
@@ -299,6 +305,14 @@ def _check_functions(tools: Any) -> None:
             raise errors.missing(f"tools[{index}].function")
         if not isinstance(function.get("name"), str):
             raise errors.missing(f"tools[{index}].function.name")
+
+
+def _check_format(asked: Any) -> None:
+    """Raises InvalidRequest: the form of the answer has no type, or no schema, as its type says."""
+    if isinstance(asked, dict) and not isinstance(asked.get("type"), str):
+        raise errors.missing("response_format.type")
+    if isinstance(asked, dict) and asked["type"] == "json_schema" and not isinstance(asked.get("json_schema"), dict):
+        raise errors.missing("response_format.json_schema")
 
 
 def _make_arguments_objects(messages: Any) -> None:
@@ -557,7 +571,7 @@ ANY_ID = re.compile("(?!)")
 def sound_chat(messages: Iterable[dict[str, Any]], *, is_claude: bool) -> list[dict[str, Any]]:
     """Returns the messages with a distinct id for each call, refusals as text, and without blank texts beside others.
     For Claude legacy calls become calls with ids: litellm makes up an id for each, and another one for its result.
-    Raises InvalidRequest: no model of Anthropic's takes a part."""
+    Raises InvalidRequest: no model of Anthropic's takes a part, or it is empty."""
     ids = CallPairs() if is_claude else CallPairs(ANY_ID)
     found: list[dict[str, Any]] = []
     for message in messages:
@@ -609,3 +623,5 @@ def _check(parts: Sequence[Any]) -> None:
     for part in dicts_of(parts):
         if (kind := NOT_TAKEN.get(str(part.get("type")))) is not None:
             raise errors.InvalidRequest(f"This model takes no {kind}.", param="messages", code="unsupported_parameter")
+        if part.get("type") == "image_url" and not part.get("image_url"):
+            raise errors.InvalidRequest("A part of type image_url needs its image_url.", param="messages")
