@@ -609,6 +609,8 @@ TOPIC_WEIGHT = 0.5
 """Weight of a topic's words, as a fraction of the question's own."""
 NAMED_WEIGHT = 1.5
 """Weight of the records that the question names, as a multiple of its own ranking."""
+CONTINUED_WEIGHT = 0.15
+"""Weight of the passages beside the best ones: they go before those that share only a common word with the question."""
 THIRD_ROUND = 0.5
 """Weight of a link from results of the second round, as a fraction of one from the first."""
 EXACT_WEIGHT = 4.0
@@ -667,6 +669,7 @@ def rankings(query: RelevanceQuery, corpus: SourceCorpus, asked: str) -> list[Te
     found += linked(corpus, question, main)
     third = linked(corpus, question, fuse(found, corpus.count)) if len(found) > 1 else []
     found += [TermRanking(each.scores, THIRD_ROUND * each.weight) for each in third]
+    found.append(TermRanking(_continued(corpus, main), CONTINUED_WEIGHT))
     named = places_named(asked)
     of_lines = line_scores(corpus, named)
     at_position = position_scores(corpus, asked) if of_lines is None else None
@@ -677,6 +680,18 @@ def rankings(query: RelevanceQuery, corpus: SourceCorpus, asked: str) -> list[Te
     if of_places is not None:
         found.append(TermRanking(of_places, PLACE_WEIGHT, calls=True))
     return found + _of_searches(corpus, query.searches, {term for term, _ in question})
+
+
+def _continued(corpus: SourceCorpus, scores: Scores) -> Scores:
+    """Scores the passages before and behind the best ones of prose or code, which go on with what these begin."""
+    result = np.zeros(corpus.count)
+    for rank, best in enumerate(np.argsort(-scores, kind="stable")[:BEST].tolist()):
+        if scores[best] <= 0 or corpus.is_turn[best] or corpus.chunk(best).ordinal >= 0:
+            continue
+        for other in (best - 1, best + 1):
+            if 0 <= other < corpus.count and corpus.source_of[other] == corpus.source_of[best]:
+                result[other] = max(result[other], BEST - rank)
+    return result
 
 
 def called(query: RelevanceQuery, corpus: SourceCorpus, ranked: Sequence[TermRanking]) -> NDArray[np.bool_]:

@@ -472,6 +472,16 @@ def test_a_superlative_that_no_record_holds_stays_a_superlative() -> None:
     assert '"depth": 89,' in ranked("Which is the deepest lake?", lakes)[0]
 
 
+def test_what_goes_on_from_the_best_passage_comes_before_passages_that_share_a_common_word() -> None:
+    begins, goes_on = "The plugs-out test began with an odor in the spacesuits.", "Then a fire began in the cabin."
+    others = [f"During the test of engine {n} nothing was found{', and the crew went home' * n}." for n in range(80)]
+    padding = " The weather was fair in that month, and many people saw it from the shore of the lake." * 8
+    text = "\n\n".join([*others[:40], begins + padding, goes_on + padding, *others[40:]])
+    found = ranked("What happened during the plugs-out test when an odor was noticed?", documents(text))
+    assert begins in found[0]
+    assert any(goes_on in passage for passage in found[:-10])
+
+
 def respelt_in(question: str, sources: list[SearchedSource]) -> str:
     """The question as the texts spell its words."""
     lexicon = TermLexicon()
