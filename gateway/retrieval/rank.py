@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
 from gateway.retrieval.chunks.split import fields_of, passages
 from gateway.retrieval.corpus import (
+    DAMPING,
     IDENTIFIER,
     NAME,
     SHORT_TEXT_CHARS,
@@ -611,6 +612,8 @@ NAMED_WEIGHT = 1.5
 """Weight of the records that the question names, as a multiple of its own ranking."""
 CONTINUED_WEIGHT = 0.15
 """Weight of the passages beside the best ones: they go before those that share only a common word with the question."""
+BESIDE_BEST = 0.95
+"""Limit of their score, as a fraction of that of the passage that they stand beside."""
 THIRD_ROUND = 0.5
 """Weight of a link from results of the second round, as a fraction of one from the first."""
 EXACT_WEIGHT = 4.0
@@ -640,7 +643,7 @@ def relevance(
     asked = query.question
     query = replace(query, question=respelt(corpus, asked))
     ranked = rankings(query, corpus, asked)
-    scores = fuse(ranked, corpus.count)
+    scores = _with_continuations(corpus, ranked[0].scores, fuse(ranked, corpus.count))
     calls = iter(called(query, corpus, ranked).tolist())
     by_speaker = speaker_weights(corpus, query.question)
     each = iter((scores if by_speaker is None else scores * by_speaker).tolist())
@@ -669,7 +672,6 @@ def rankings(query: RelevanceQuery, corpus: SourceCorpus, asked: str) -> list[Te
     found += linked(corpus, question, main)
     third = linked(corpus, question, fuse(found, corpus.count)) if len(found) > 1 else []
     found += [TermRanking(each.scores, THIRD_ROUND * each.weight) for each in third]
-    found.append(TermRanking(_continued(corpus, main), CONTINUED_WEIGHT))
     named = places_named(asked)
     of_lines = line_scores(corpus, named)
     at_position = position_scores(corpus, asked) if of_lines is None else None
@@ -682,15 +684,18 @@ def rankings(query: RelevanceQuery, corpus: SourceCorpus, asked: str) -> list[Te
     return found + _of_searches(corpus, query.searches, {term for term, _ in question})
 
 
-def _continued(corpus: SourceCorpus, scores: Scores) -> Scores:
-    """Scores the passages before and behind the best ones of prose or code, which go on with what these begin."""
-    result = np.zeros(corpus.count)
-    for rank, best in enumerate(np.argsort(-scores, kind="stable")[:BEST].tolist()):
-        if scores[best] <= 0 or corpus.is_turn[best] or corpus.chunk(best).ordinal >= 0:
+def _with_continuations(corpus: SourceCorpus, own: Scores, scores: Scores) -> Scores:
+    """Returns the scores, with more for the passages before and behind the best ones of prose or code, which go on with
+    what these begin; never as much as these have."""
+    result = scores.copy()
+    for rank, best in enumerate(np.argsort(-own, kind="stable")[:BEST].tolist(), 1):
+        if own[best] <= 0 or corpus.is_turn[best] or corpus.chunk(best).ordinal >= 0:
             continue
+        most = BESIDE_BEST * scores[best]
         for other in (best - 1, best + 1):
             if 0 <= other < corpus.count and corpus.source_of[other] == corpus.source_of[best]:
-                result[other] = max(result[other], BEST - rank)
+                more = scores[other] + CONTINUED_WEIGHT / (DAMPING + rank)
+                result[other] = max(result[other], min(more, most))
     return result
 
 
