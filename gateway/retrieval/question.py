@@ -21,6 +21,7 @@ from gateway.retrieval.chunks import structured
 from gateway.retrieval.chunks.chunk import MarkerHeadings, split_heading
 from gateway.retrieval.corpus import (
     IDENTIFIER,
+    MAX_QUESTION_TERMS,
     NAME,
     NUMBER,
     PLAIN,
@@ -282,8 +283,8 @@ def _names(text: str, lexicon: TermLexicon) -> bool:
     return any(kind in (IDENTIFIER, NAME, NUMBER) for _, kind in lexicon.question(rest))
 
 
-MIN_RESPELT = 5
-"""Letters from which a word is respelt: most short words are one letter away from another word."""
+RESPELT_LETTERS = range(5, 25)
+"""Letters of words that are respelt. Most shorter words are one letter away from another word; longer ones are data."""
 MAX_RESPELT = 6
 """Words of a question that are respelt. A question with more that no text holds is about something else."""
 
@@ -291,18 +292,18 @@ MAX_RESPELT = 6
 def respelt(corpus: SourceCorpus, question: str) -> str:
     """Returns the question with each word that no text holds, but for one slip of the keyboard, as the texts spell it:
     `Ghandi` is `gandhi`. The first letter counts as right."""
-    words = dict.fromkeys(word for word in SEARCHED_WORD.findall(question) if len(word) >= MIN_RESPELT)
-    plain = [word for word in words if word.isascii() and word.isalpha() and len(corpus.lexicon.unstemmed(word)) == 1]
+    words = [word for word in SEARCHED_WORD.findall(question) if len(word) in RESPELT_LETTERS]
+    searched = list(dict.fromkeys(words))[:MAX_QUESTION_TERMS]
+    plain = [w for w in searched if w.isascii() and w.isalpha() and len(corpus.lexicon.unstemmed(w)) == 1]
     held = _holders(corpus, plain)
     absent = [word for word, chunks in zip(plain, held, strict=True) if not chunks][:MAX_RESPELT]
     slips = {word: _slips(word.lower()) for word in absent}
-    every = list(dict.fromkeys(slip for each in slips.values() for slip in each))
+    every = list(dict.fromkeys([slip for each in slips.values() for slip in each]))
     chunks_of = dict(zip(every, _holders(corpus, every), strict=True))
     for word, each in slips.items():
-        best = max(each, key=lambda slip: (chunks_of[slip], -len(slip), slip))
-        if chunks_of[best]:
-            spelling = best.capitalize() if word[0].isupper() else best
-            question = re.sub(rf"\b{word}\b", spelling, question)
+        if found := [(chunks_of[slip], -len(slip), slip) for slip in each if chunks_of[slip]]:
+            spelling = max(found)[-1]
+            question = re.sub(rf"\b{word}\b", spelling.capitalize() if word[0].isupper() else spelling, question)
     return question
 
 
@@ -319,16 +320,12 @@ def _holders(corpus: SourceCorpus, words: Sequence[str]) -> list[int]:
 
 def _slips(word: str) -> list[str]:
     """Returns the words from which one slip leads to this one: a letter too much, missing, replaced or moved."""
-    found = []
-    for at in range(1, len(word) + 1):
-        before, after = word[:at], word[at:]
-        found += [before + letter + after for letter in ascii_lowercase]
-        if after:
-            letter, rest = after[0], after[1:]
-            found += [before + rest, *(before + other + rest for other in ascii_lowercase if other != letter)]
-            without = before + rest
-            found += [without[:to] + letter + without[to:] for to in range(1, len(word)) if to != at]
-    return found
+    inner, places_in = range(1, len(word)), range(1, len(word) + 1)
+    less = [word[:at] + word[at + 1 :] for at in inner]
+    more = [word[:at] + letter + word[at:] for at in places_in for letter in ascii_lowercase]
+    replaced = [word[:at] + letter + word[at + 1 :] for at in inner for letter in ascii_lowercase]
+    moved = [rest[:to] + word[at] + rest[to:] for at, rest in zip(inner, less, strict=True) for to in inner]
+    return [*less, *more, *replaced, *moved]
 
 
 LARGE_TEXT_CHARS = 4_000_000

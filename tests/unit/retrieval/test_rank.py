@@ -4,7 +4,7 @@ import json
 import random
 import re
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 
 import pytest
@@ -465,6 +465,13 @@ def test_of_a_long_text_that_speaks_of_something_else_few_words_are_respelt() ->
     question = respelt_in(" ".join(f"{name}x" for name in names), documents(" ".join(names)))
     assert question.split()[:MAX_RESPELT] == names[:MAX_RESPELT]
     assert not set(question.split()[MAX_RESPELT:]) & set(names)
+
+
+def test_data_in_a_question_is_not_respelt() -> None:
+    texts = documents(*["Anything"] * 3)
+    assert respelt_in("Anythign " + "A" * 1_000_000, texts).startswith("Anything ")
+    many = " ".join(f"{a}{b}{c}word" for a, b, c in product("abcdefghij", repeat=3))
+    assert respelt_in(f"{many} Anythign", texts).endswith("Anythign")
 
 
 def test_a_superlative_that_no_record_holds_stays_a_superlative() -> None:
