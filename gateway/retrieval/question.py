@@ -295,19 +295,18 @@ def respelt(corpus: SourceCorpus, question: str) -> str:
     words = [word for word in SEARCHED_WORD.findall(question) if len(word) in RESPELT_LETTERS]
     searched = list(dict.fromkeys(words))[:MAX_QUESTION_TERMS]
     plain = [w for w in searched if w.isascii() and w.isalpha() and len(corpus.lexicon.unstemmed(w)) == 1]
-    held = _holders(corpus, plain)
-    absent = [word for word, chunks in zip(plain, held, strict=True) if not chunks][:MAX_RESPELT]
+    absent = [word for word, times in zip(plain, _occurrences(corpus, plain), strict=True) if not times][:MAX_RESPELT]
     slips = {word: _slips(word.lower()) for word in absent}
     every = list(dict.fromkeys([slip for each in slips.values() for slip in each]))
-    chunks_of = dict(zip(every, _holders(corpus, every), strict=True))
+    times_of = dict(zip(every, _occurrences(corpus, every), strict=True))
     for word, each in slips.items():
-        if found := [(chunks_of[slip], -len(slip), slip) for slip in each if chunks_of[slip]]:
+        if found := [(times_of[slip], -len(slip), slip) for slip in each if times_of[slip]]:
             spelling = max(found)[-1]
             question = re.sub(rf"\b{word}\b", spelling.capitalize() if word[0].isupper() else spelling, question)
     return question
 
 
-def _holders(corpus: SourceCorpus, words: Sequence[str]) -> list[int]:
+def _occurrences(corpus: SourceCorpus, words: Sequence[str]) -> list[int]:
     """Returns how often each of these ASCII words occurs, in texts or their labels."""
     if not words:
         return []

@@ -372,12 +372,11 @@ def _misspelt(environ: Mapping[str, str]) -> Iterator[str]:
     for part in SECTIONS:
         start = f"GATEWAY_{part}_".upper()
         known = [key.upper() for key in _fields(Settings, (part,))]
-        for name in sorted(each for each in environ if each.startswith(start)):
-            key = name.removeprefix(start)
+        keys = {name.removeprefix(start) for name in environ if name.startswith(start)}
+        for key in sorted(keys.difference(known)):
             near = difflib.get_close_matches(key, known, 1, cutoff=0.5)
-            if key not in known:
-                told = f"; did you mean {start + near[0]!r}?" if near else ""
-                yield f"environment: {name}: unknown setting, ignored{told}"
+            told = f"; did you mean {start + near[0]!r}?" if near else ""
+            yield f"environment: {start}{key}: unknown setting, ignored{told}"
 
 
 def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[tuple[str, str], str]:

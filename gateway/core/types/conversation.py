@@ -594,9 +594,9 @@ class ConversationHistory:
     used_at: datetime | None = None
     """When a model was last called in it; None if unknown."""
     costs: BranchCosts | None = None
+    """What its branch has cost until now, if known."""
     doubts_thoughts: bool = False
     """Its provider has refused signed thoughts that stand where the client has them."""
-    """What its branch has cost until now, if known."""
     forgotten_at: datetime | None = None
     """When something of it had last been deleted, at the time of reading."""
 

@@ -41,8 +41,8 @@ ASIDE = re.compile(
 NAMED_PARAMETER = re.compile(
     r"parameters: \['(\w+)'|\b(tool_choice|response_format|tool type|(?:user|system) message)s?\b"
 )
-"""How litellm names a field that it refuses; `LISTS`: fields that are lists, by what it calls one of them."""
-LISTS = {"tool type": "tools", "user message": "messages", "system message": "messages"}
+"""How litellm names a field that it refuses, or an element of one."""
+FIELDS_OF_ELEMENTS = {"tool type": "tools", "user message": "messages", "system message": "messages"}
 SECRET_OPTION = re.compile(r"key|secret|token|credential|password")
 MAX_MESSAGE_CHARS = 1000
 ERROR_TYPES_BY_STATUS = {
@@ -145,7 +145,7 @@ def _without_answer(error: BaseException, status: int, deployment: ModelDeployme
     field = NAMED_PARAMETER.search(text)
     named = (field[1] or field[2]) if field else None
     code = "unsupported_parameter" if "UnsupportedParamsError" in names else "invalid_request"
-    return errors.InvalidRequest(text, param=LISTS.get(named, named) if named else None, code=code)
+    return errors.InvalidRequest(text, param=FIELDS_OF_ELEMENTS.get(named, named) if named else None, code=code)
 
 
 def _origin(deployment: ModelDeployment) -> ConnectionOrigin | None:
