@@ -6,6 +6,7 @@ is the hash of the digest before and the message, so that a turn costs the turn.
 
 import hashlib
 import hmac
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ from gateway.core.frozen_records import record
 SIZE = 20
 SAID_FIELDS = ("tool_call_id", "name", "refusal", "function_call")
 ANSWER_FIELDS = ("content", "tool_calls", "refusal", "audio", "function_call")
+REWRITTEN = re.compile(r"\s|\\[u/]")
+"""What clients that parse JSON and write it again may write otherwise: blanks, and escapes that JSON does not need."""
 SAYING_ROLES = {"user": b"user\0", "assistant": b"assistant\0"}
 
 
@@ -84,16 +87,15 @@ def says_nothing(message: Mapping[str, Any], status: str) -> bool:
 
 def identity(message: Mapping[str, Any]) -> list[Any]:
     """Returns the JSON value that is equal for messages that count as the same (guarantee §3.1). Outer white space is
-    ignored, and so is what clients drop: reasoning, annotations, empty fields."""
+    ignored, and so is what clients drop: reasoning, annotations, empty fields. Arguments count as the JSON that they
+    are: clients parse them, and write them again with other blanks and escapes."""
     words = message.get("content")
     text = words if type(words) is str else content_text(words)
     content = text.strip() if text is not None else words
     found: list[Any] = [message.get("role"), content or ""]
     said: dict[str, Any] = {}
     if len(message) > 2 or "content" not in message:  # which SDKs leave out beside calls
-        for call in message.get("tool_calls") or ():
-            function = call.get("function") or {}
-            found.append([call.get("id"), function.get("name"), function.get("arguments"), call.get("custom")])
+        found += map(_call, message.get("tool_calls") or ())
         for name in SAID_FIELDS:
             if value := message.get(name):
                 said[name] = value
@@ -102,6 +104,17 @@ def identity(message: Mapping[str, Any]) -> list[Any]:
             said["audio"] = audio["id"]
     found.append(said)
     return found
+
+
+def _call(call: Mapping[str, Any]) -> list[Any]:
+    function = call.get("function") or {}
+    given = function.get("arguments")
+    if type(given) is str and (not given or REWRITTEN.search(given)):
+        try:
+            given = jsons.dumps_text(jsons.loads_exact(given.encode() or b"{}"))
+        except ValueError:  # cut off, or no JSON: nobody can have parsed it
+            pass
+    return [call.get("id"), function.get("name"), given, call.get("custom")]
 
 
 def message_digest(message: Mapping[str, Any]) -> str:
@@ -187,12 +200,7 @@ def _bare_step(message: Mapping[str, Any]) -> list[Any] | None:
     calls = message.get("tool_calls")
     if role != "assistant" or content or not calls or "content" not in message:
         return None
-    who: list[Any] = ["assistant", ""]
-    for call in calls:
-        function = call.get("function") or {}
-        who.append([call.get("id"), function.get("name"), function.get("arguments"), call.get("custom")])
-    who.append({})
-    return who
+    return ["assistant", "", *map(_call, calls), {}]
 
 
 def is_continued(messages: Sequence[Mapping[str, Any]], index: int) -> bool:

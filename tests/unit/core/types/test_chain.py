@@ -59,6 +59,11 @@ steps = st.one_of(
 )
 
 
+def calling(arguments: str) -> dict[str, Any]:
+    function = {"name": "f", "arguments": arguments}
+    return {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": function}]}
+
+
 NO_WORDS: list[dict[str, Any]] = [
     {},
     *({"content": none} for none in (None, "", " ", [], [{"type": "text", "text": ""}])),
@@ -82,6 +87,19 @@ def test_s3_2_beside_calls_content_that_is_absent_null_or_empty_is_the_same(
     assert message_digest(again) != message_digest({"role": "assistant", "content": None})
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ('{"a": 1}', '{"a": 2}'),
+        ('{"a": "x y"}', '{"a": "xy"}'),
+        ('{"a": 12345678901234567890123}', '{"a": 12345678901234567890124}'),
+        ('{"a": ', '{"a":'),
+    ],
+)
+def test_s3_1_other_arguments_are_another_call(one: str, other: str) -> None:
+    assert message_digest(calling(one)) != message_digest(calling(other))
+
+
 @given(st.lists(steps, max_size=6))
 def test_the_short_way_of_steps_says_the_same(chat: list[dict[str, Any]]) -> None:
     """A field that says nothing makes them take the long way."""
@@ -102,6 +120,13 @@ SAME_WORDS = {
         [user("q"), assistant("It is"), assistant(" so. "), user("r")],
         [user("q"), assistant("It is so."), user("r")],
     ),
+    **{
+        f"arguments that were parsed and written again: {again}": (
+            [user("w"), calling('{"city":"Zürich","at":[1,2]}' if again else ""), tool("c1", "sun")],
+            [user("w"), calling(again or "{}"), tool("c1", "sun")],
+        )
+        for again in ('{"city": "Zürich", "at": [1, 2]}', '{\n "city": "Z\\u00fcrich", "at": [1,2]}', "")
+    },
     "empty fields": (
         [user("hi"), {**assistant("yes"), "refusal": None, "tool_calls": []}],
         [user("hi"), assistant("yes")],
