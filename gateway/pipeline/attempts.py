@@ -97,6 +97,8 @@ class RequestPreparer:
             wire = TargetWire(*self._protocols.of(target.chosen, native))
             taken = self._protocols.taken(wire.deployment, native)
             request = request if taken is request.native else replace(request, native=taken)
+        else:
+            request = self._protocols.of_chat(target.chosen, request)
         if request.api == "messages" and wire.deployment.protocol != "anthropic":
             request = replace(request, forward=writable(request.forward, facts))
         features, budget = self._parts.features.of(asked), self._budget(request, facts)

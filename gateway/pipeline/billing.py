@@ -399,7 +399,7 @@ def warnings_of(attempted: AttemptedRequest) -> list[str]:
         found += admission.warnings
     if prepared.is_instead:
         found.append(BY_FALLBACK)
-    left_out = list(prepared.asked.left_out)
+    left_out = list(prepared.request.left_out)
     native, asked, fields = prepared.request.native, prepared.asked.native, dict.fromkeys(prepared.asked.forward)
     if native is not None and asked is not None:
         is_served = native.hosted and native.protocol == prepared.wire.deployment.protocol

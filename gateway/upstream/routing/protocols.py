@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from gateway.core import errors, jsons, ports
-from gateway.core.types.chat import ModelDeployment, NativeRequest
+from gateway.core.types import upstreams
+from gateway.core.types.chat import ChatRequest, ModelDeployment, NativeRequest
 from gateway.upstream.routing.catalogue import AZURE, OPENAI_BASES
 from gateway.upstream.routing.deployments import RESPONSES, by_responses
 
@@ -28,6 +29,20 @@ CHATS_TAKE_FREEFORM: dict[str, tuple[Any, ...]] = {"api_base": OPENAI_BASES, "pr
 TAKE_FREEFORM = {**CHATS_TAKE_FREEFORM, "has_responses": (True,)}
 """Upstreams known to accept freeform tools (`custom`), by fields of their deployments: OpenAI, Azure, and those that
 serve responses by the operator's configuration, as such tools are part of that API. All others get functions."""
+OPENAIS_HOSTED = re.compile(
+    r"web_search(_preview)?(_\d{4}_\d\d_\d\d)?|file_search|code_interpreter|image_generation|computer(_use_preview)?|mcp"
+)
+"""Types of the tools that OpenAI runs."""
+MCP_FIELDS = {
+    "type",
+    "server_url",
+    "server_label",
+    "server_description",
+    "headers",
+    "allowed_tools",
+    "require_approval",
+}
+"""Fields of an MCP server that litellm translates for Anthropic, or that are nothing to it."""
 
 
 def takes_freeform(deployment: ModelDeployment) -> bool:
@@ -85,6 +100,27 @@ class KnownProtocols:
         self._check_needs(native)
         return native.without_hosted()
 
+    def of_chat(self, deployment: ModelDeployment, request: ChatRequest) -> ChatRequest:
+        """Returns a chat without the hosted tools that litellm cannot translate for its provider.
+        Raises InvalidRequest: they may not be left out; `param` names `tools[i]`, or the choice that forces them."""
+        tools = request.forward.get("tools")
+        if deployment.protocol != "litellm" or not isinstance(tools, list):
+            return request
+        lacked = {
+            i: str(tool["type"]) for i, tool in enumerate(tools) if _lacks(deployment, tool, alone=len(tools) == 1)
+        }
+        if not lacked:
+            return request
+        choice = request.forward.get("tool_choice")
+        forced = isinstance(choice, dict) and choice.get("type") in lacked.values()
+        needs = ("tool_choice",) if forced or (choice == "required" and len(lacked) == len(tools)) else ()
+        hosted = tuple((f"tools[{index}]", kind) for index, kind in lacked.items())
+        self._check_needs(NativeRequest("responses", needs=needs, hosted=hosted))
+        kept = [tool for index, tool in enumerate(tools) if index not in lacked]
+        without = () if kept else ("tools", "tool_choice", "parallel_tool_calls")
+        forward = {name: value for name, value in {**request.forward, "tools": kept}.items() if name not in without}
+        return replace(request, forward=forward, left_out=(*request.left_out, *lacked.values()))
+
     def without_refused(
         self, deployment: ModelDeployment, native: NativeRequest, refusal: errors.UpstreamRefused
     ) -> NativeRequest:
@@ -123,6 +159,22 @@ def _not_served(path: str, text: str) -> errors.InvalidRequest:
     error = errors.InvalidRequest(text, param=path, code="unsupported_parameter")
     error.is_as_sent = True
     return error
+
+
+def _lacks(deployment: ModelDeployment, tool: Any, *, alone: bool) -> bool:
+    """Returns whether a tool is one that OpenAI runs, and that the provider of a deployment does not run.
+    `alone`: it is the only one; Gemini then searches for it."""
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    is_gemini = "gemini" in deployment.route
+    is_known = is_gemini or upstreams.family_in(deployment.route) is upstreams.CLAUDE
+    if not is_known or upstreams.is_routed(deployment):
+        return False
+    if not isinstance(kind, str) or OPENAIS_HOSTED.fullmatch(kind) is None:
+        return False
+    if kind == "mcp" and deployment.provider == "anthropic":
+        is_whole = isinstance(tool.get("server_url"), str) and isinstance(tool.get("server_label"), str)
+        return not (is_whole and tool.keys() <= MCP_FIELDS and tool.get("require_approval") in (None, "never"))
+    return not (is_gemini and alone and kind.startswith("web_search"))
 
 
 def needs_no_pictures(native: NativeRequest) -> NativeRequest:

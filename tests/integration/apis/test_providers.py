@@ -218,6 +218,30 @@ def test_s1_thoughts_do_not_go_to_another_provider(
     assert [part["thoughtSignature"] for part in parts if "thoughtSignature" in part] == ["c2ln"]
 
 
+@pytest.mark.parametrize("model", ["claude", "gemini"])
+def test_s1_10_hosted_tools_of_a_chat_that_no_provider_of_others_runs(
+    house: GatewayProcess, client: OpenAI, provider: MockProvider, model: str
+) -> None:
+    """§1.10: left out with a warning, as where a response names them; the choice of one is a 400 that names it."""
+    wire = anthropic_wire if model == "claude" else gemini_wire
+    said = anthropic_wire.message(wire.text("Rain.")) if model == "claude" else gemini_wire.answer(wire.text("Rain."))
+    hosted: Any = [{"type": "web_search"}, {"type": "file_search", "vector_store_ids": ["vs_1"]}]
+    for tools, forwarded in (([*hosted, *TOOLS], True), (hosted, False)):
+        provider.reply(said)
+        found = chat(house, model=model, messages=[ASK], tools=tools, parallel_tool_calls=True)
+        assert found["choices"][0]["message"]["content"] == "Rain."
+        assert [f"hosted_tool_left_out: {each['type']} (upstream.hosted_tools)" for each in hosted] == found[
+            "response_metadata"
+        ]["context_utilization"]["warnings"]
+        assert ("tools" in provider.last.body) is forwarded
+        assert "search" not in str(provider.last.body.get("tools"))
+    for choice, offered in (({"type": "web_search"}, [*hosted, *TOOLS]), ("required", hosted)):
+        forcing: Any = {"model": model, "messages": [ASK], "tools": offered, "tool_choice": choice}
+        with pytest.raises(BadRequestError) as raised:
+            client.chat.completions.create(**forcing)
+        assert (raised.value.param, raised.value.code) == ("tool_choice", "unsupported_parameter")
+
+
 def test_s1_a_stored_answer_says_what_came(house: GatewayProcess, provider: MockProvider) -> None:
     """§1, §6: thoughts and signatures stand in the answer, the stream and the stored completion alike."""
     provider.reply(CALLING)

@@ -12,10 +12,13 @@ from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.protocols import FORGET_SECONDS, NOT_SPOKEN, KnownProtocols
 from gateway.upstream.routing.router import ConfiguredRouter
 from tests.support.hand_clock import HandClock
+from tests.unit.making import chat, user
 
 PLAIN = NativeRequest("responses")
 NEEDY = NativeRequest("responses", {"prompt": {"id": "p"}}, ("prompt",))
 SEARCH = NativeRequest("responses", {"tools": [{"type": "web_search"}]}, hosted=(("tools[0]", "web_search"),))
+CLAUDE = "anthropic/claude-sonnet-4-5"
+FUNCTION = {"type": "function", "function": {"name": "clock"}}
 LOCAL = "http://127.0.0.1:9/v1"
 NO_PATH = {"error": {"message": "Invalid URL (POST /v1/responses)"}}
 
@@ -106,6 +109,38 @@ def test_s1_10_hosted_tools_are_left_out_or_refused(protocols: KnownProtocols, c
     forced = replace(SEARCH, needs=("tool_choice",))
     with pytest.raises(InvalidRequest, match="tool_choice"):
         protocols.of(claude, forced)
+
+
+GEMINI, VERTEX = "gemini/gemini-2.5-pro", "vertex_ai/claude-sonnet-4-5"
+SERVER = {"type": "mcp", "server_label": "wiki", "server_url": "https://wiki.example/mcp", "require_approval": "never"}
+
+
+@pytest.mark.parametrize(
+    ("model", "tools", "left_out"),
+    [
+        ("openai/m", [{"type": "web_search"}], []),
+        (CLAUDE, [{"type": "web_search_20250305", "name": "web_search"}], []),
+        (CLAUDE, [FUNCTION, {"type": "web_search_preview_2025_03_11"}], ["web_search_preview_2025_03_11"]),
+        (CLAUDE, [SERVER], []),
+        (CLAUDE, [{**SERVER, "require_approval": "always"}, {**SERVER, "authorization": "x"}], ["mcp", "mcp"]),
+        (CLAUDE, [{"type": "mcp", "server_label": "x", "connector_id": "connector_gmail"}], ["mcp"]),
+        (VERTEX, [SERVER], ["mcp"]),
+        (GEMINI, [{"type": "web_search"}], []),
+        (GEMINI, [FUNCTION, {"type": "web_search"}, {"googleSearch": {}}], ["web_search"]),
+        ("openrouter/anthropic/claude-sonnet-4.5", [{"type": "web_search"}], []),
+    ],
+)
+def test_s1_10_hosted_tools_of_chats(
+    protocols: KnownProtocols, clock: HandClock, model: str, tools: list[Any], left_out: list[str]
+) -> None:
+    """§1.10: what a provider runs itself goes up; what it would refuse, or would not be told, is named."""
+    at, asked = deployed(model, None), chat([user("x")], forward={"model": "m", "tools": tools})
+    found = protocols.of_chat(at, asked)
+    assert list(found.left_out) == left_out
+    assert found.forward.get("tools", []) == [each for each in tools if each.get("type") not in left_out]
+    if left_out:
+        with pytest.raises(InvalidRequest, match=rf"tools\[\d\] \({left_out[0]}\).*upstream\.hosted_tools"):
+            KnownProtocols(clock, "refuse").of_chat(at, asked)
 
 
 def test_s1_10_an_upstream_that_refuses_hosted_tools_is_asked_without(
