@@ -422,7 +422,7 @@ class KeyWatch:
         if not counts:
             for task in tasks - self._ended:
                 self._ended.add(task)
-                task.cancel()
+                task.cancel(errors.Unauthorized.code)
 
     def close(self) -> None:
         if self._watching is not None:

@@ -358,14 +358,14 @@ class CompletionHandler:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
         try:
             return await until_disconnect(receive, _of(task))
-        except asyncio.CancelledError:  # the server ends this request; a client that leaves is no reason
-            task.cancel()
+        except asyncio.CancelledError as error:  # the server ends this request; a client that leaves is no reason
+            task.cancel(*error.args)
             raise
 
     async def close(self) -> None:
         """Ends at shutdown the requests that continue without their clients; their bills are stored."""
         self._auth.watch.close()
-        await self._unattended.cancel()
+        await self._unattended.cancel(errors.ShuttingDown.code)
 
     async def _send_completion(
         self, completion: WholeCompletion | PausedRequest, way: "_RequestScope"

@@ -117,6 +117,15 @@ class ShuttingDown(GatewayError):
         self.headers = {"retry-after": "1", "connection": "close"}
 
 
+CLIENT_LEFT = "client_disconnected"
+
+
+def cancellation_code(error: BaseException) -> str:
+    """Returns why a request was cancelled: the code that whoever did so gave as message; else its client has left."""
+    reason = next(iter(error.args), None)
+    return reason if reason in (ShuttingDown.code, Unauthorized.code) else CLIENT_LEFT
+
+
 class Unauthorized(GatewayError):
     """Keys are required, and the request carries no valid one (guarantee §8)."""
 

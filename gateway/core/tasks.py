@@ -30,10 +30,10 @@ class BackgroundTasks:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody awaits it
         return await asyncio.shield(task)
 
-    async def cancel(self) -> None:
-        """Cancels all tasks and waits until none is left."""
+    async def cancel(self, reason: str | None = None) -> None:
+        """Cancels all tasks, with this message, and waits until none is left."""
         for task in self._tasks:
-            task.cancel()
+            task.cancel(reason)
         await self.finish()
 
     async def caught_up(self) -> None:

@@ -23,7 +23,7 @@ import uvicorn
 
 from gateway import __version__
 from gateway.api import App, ShutdownState, protocol
-from gateway.core import printing
+from gateway.core import errors, printing
 from gateway.core.config import exposure
 from gateway.core.config.loading import ConfigurationError
 from gateway.core.config.settings import Settings
@@ -255,7 +255,7 @@ class GracefulServer(uvicorn.Server):
             return
         log.warning("requests_cut", requests=len(running))
         for task in running:
-            task.cancel()
+            task.cancel(errors.ShuttingDown.code)
         await asyncio.wait(running, timeout=CUT_SECONDS)
 
 

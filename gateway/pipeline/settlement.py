@@ -334,7 +334,7 @@ class RequestSettlement:
         """Records a failure according to the error that ended the request.
         Raises InternalError: the fault is our own; it must neither lose the bill nor reveal internals."""
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
-            self.abandon(run, record)
+            self.abandon(run, record, errors.cancellation_code(error))
         elif isinstance(error, errors.GatewayError):
             error.has_bill = run.has_cost
             recorded = self._claim_failure(run) and await self._record_to_the_end(run, record, error)
@@ -347,10 +347,11 @@ class RequestSettlement:
                 await self._record_to_the_end(run, record, fault)
             raise fault from error
 
-    def abandon(self, run: RequestRun, record: StreamRecord | None = None) -> None:
-        """Records a request whose client has left; does nothing if it is already settled."""
+    def abandon(self, run: RequestRun, record: StreamRecord | None = None, code: str = errors.CLIENT_LEFT) -> None:
+        """Records a request whose client has left, or that was cancelled for another reason, `code`; does nothing if it
+        is already settled."""
         if self._claim_failure(run):
-            self._tasks.start(self._record_failure(run, record, None))
+            self._tasks.start(self._record_failure(run, record, code))
 
     async def paused(self, run: RequestRun) -> None:
         """Records the cost of a request that paused after a compaction, before its model was asked."""
@@ -375,11 +376,12 @@ class RequestSettlement:
         return await self._tasks.finished(self._record_failure(run, record, error))
 
     async def _record_failure(
-        self, run: RequestRun, record: StreamRecord | None, error: errors.GatewayError | None
+        self, run: RequestRun, record: StreamRecord | None, ended: errors.GatewayError | str
     ) -> bool:
         """Records a turn that ended badly: `partial` if something was delivered, else `failed`. Returns whether it
-        could be stored."""
-        code = error.code if error else "client_disconnected"
+        could be stored.
+        `ended`: the error, or the code of a request that was cancelled."""
+        error, code = (None, ended) if isinstance(ended, str) else (ended, ended.code)
         if error is not None:
             self.metrics.upstream_failed(run.prepared.request.model, error)
         said, failed = run.said, UpstreamOutcome.failed(code, error, is_out=run.attempted().is_out)

@@ -15,6 +15,7 @@ import httpx
 import openai
 import pytest
 
+from tests.chaos.audit import rows
 from tests.integration.apis.test_mcp import connected
 from tests.support.answers import http, stored, usage_of, user
 from tests.support.command import gateway_command
@@ -49,6 +50,14 @@ def stalled_stream(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[
 def logged(gateway: GatewayProcess, event: str) -> list[dict[str, Any]]:
     """The log's lines of that event."""
     return [line for line in gateway.log_lines() if line.get("event") == event]
+
+
+def endings(gateway: GatewayProcess) -> set[tuple[str, str]]:
+    """How the bills say that their requests ended."""
+    assert gateway.config is not None
+    return {
+        (row["status"], row["error_code"]) for row in rows(gateway.config["storage"]["url"], "SELECT * FROM ledger")
+    }
 
 
 def test_s9_no_new_requests_on_any_connection(
@@ -99,6 +108,7 @@ def test_s9_a_plain_request_that_outlives_the_grace(
     assert bill["status"] == "failed"
     assert bill["response_metadata"]["cost"]["total_cost"] > 0
     assert bill["response_metadata"]["cost"]["estimated"] is True
+    assert endings(gateway) == {("failed", "shutting_down")}
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
@@ -127,7 +137,8 @@ def test_s9_a_second_signal_ends_the_grace(
 def test_s9_many_streams_are_cut_and_billed(
     start_gateway: GatewayFactory, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:
-    """The bills of all of them are written after the grace; none of the streams ends as if it were whole."""
+    """The bills of all of them are written after the grace, and say who ended them; none of the streams ends as if it
+    were whole."""
     gateway = start_gateway({"server": {"shutdown_grace": 0.2}})
     client = make_client(gateway)
     streams = []
@@ -142,6 +153,7 @@ def test_s9_many_streams_are_cut_and_billed(
             list(stream)
     gateway.start()
     assert [stored(gateway, each)["status"] for each in ids] == ["partial"] * 40
+    assert endings(gateway) == {("partial", "shutting_down")}
 
 
 def test_s9_a_bill_in_the_making_is_finished(

@@ -322,7 +322,7 @@ LARGE_PIECE = 2**15
 MANAGED = (b"x-gateway-managed", b"false")
 """The header on every relayed answer."""
 MULTIPART_PREFIX = "multipart/"
-LEFT, OURS = "client_disconnected", "internal_error"
+OURS = "internal_error"
 Take = Callable[[bytes], Awaitable[None] | None]
 """Takes a piece as it passes; returns an awaitable where that takes long."""
 
@@ -478,7 +478,8 @@ def _code(error: BaseException) -> str:
     """Returns how a call without a whole answer ended, as the ledger stores it."""
     if isinstance(error, errors.GatewayError):
         return error.code or OURS
-    return LEFT if isinstance(error, asyncio.CancelledError | ClientDisconnected | GeneratorExit) else OURS
+    is_cut = isinstance(error, asyncio.CancelledError | ClientDisconnected | GeneratorExit)
+    return errors.cancellation_code(error) if is_cut else OURS
 
 
 def readable_only(headers: Headers) -> Headers:

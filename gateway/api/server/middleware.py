@@ -174,7 +174,7 @@ class EdgeMiddleware:
                 late = errors.ShuttingDown()
                 await send_json(marked, late.status, _worded(late, scope), late.headers)
         except ClientDisconnected:
-            log_facts["error_code"] = "client_disconnected"
+            log_facts["error_code"] = errors.CLIENT_LEFT
         except Exception as error:  # the last place where a fault can still become an answer
             fault = as_gateway_error(error, request_id, scope["path"])
             note_fault(log_facts, fault)

@@ -31,7 +31,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from gateway.core import ports
+from gateway.core import errors, ports
 from gateway.core.config import setting_sections
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.instrumentation import logs, metrics
@@ -72,8 +72,6 @@ Scope = MutableMapping[str, Any]
 App = Callable[..., Awaitable[None]]
 BILL_SECONDS = 5.0
 """How long the spans of a finished request wait for its bill."""
-CLIENT_LEFT = "client_disconnected"
-"""`error.type` of a request whose client disconnected: no server error."""
 UNTRACED = ("/health/live", "/health/ready", "/metrics")
 INTERNAL_PURPOSES = ("planner", "summarizer", "embedder")
 PARENTS = (b"traceparent", b"tracestate")
@@ -343,7 +341,8 @@ def answered(status: int, facts: Attributes) -> None:
     if facts.get("tenant"):
         found["gateway.tenant"] = facts["tenant"]
     spans.span.set_attributes(found)
-    if status >= 500 or (status < 400 and found.get("error.type", CLIENT_LEFT) != CLIENT_LEFT):
+    # a client that left is no server error
+    if status >= 500 or (status < 400 and found.get("error.type", errors.CLIENT_LEFT) != errors.CLIENT_LEFT):
         spans.span.set_status(Status(StatusCode.ERROR))
 
 

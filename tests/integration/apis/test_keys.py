@@ -137,9 +137,9 @@ STREAMS: list[tuple[str, Json]] = [
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_s12_2_a_keys_streams_end_with_it(pair: Pair, upstream: MockUpstream, how: str) -> None:
+def test_s12_2_a_keys_streams_end_with_it(pair: Pair, postgres: Postgres, upstream: MockUpstream, how: str) -> None:
     """In each API and relayed, on the replica where it was done and on the other, within five seconds; upstream's calls
-    too. Those of another key go on."""
+    too. Those of another key go on. No bill says that the client left."""
     upstream.routes["POST /v1/completions"] = Reply(raw=[SSE_HEAD, b"9\r\ndata: {}\n\r\n", End.HANG])
     upstream.handler = lambda _: Reply(text="one two three", stall_after=2)
     in_a_moment = (datetime.now(UTC) + timedelta(seconds=3)).isoformat()
@@ -178,6 +178,9 @@ def test_s12_2_a_keys_streams_end_with_it(pair: Pair, upstream: MockUpstream, ho
     upstream.release()
     threads[-1].join(10)
     assert b"[DONE]" in ends[f"{len(threads) - 1}"][1]
+    billed = f"SELECT error_code FROM ledger WHERE key_id = '{key['id']}'"
+    wait_until(lambda: len(postgres.query(pair.url, billed)) == len(threads) - 1, "the bills")
+    assert {row["error_code"] for row in postgres.query(pair.url, billed)} == {"invalid_api_key"}
 
 
 def test_s12_2_a_replay_ends_with_its_key(one: GatewayProcess, upstream: MockUpstream) -> None:
