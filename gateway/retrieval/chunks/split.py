@@ -347,10 +347,10 @@ def is_code(text: str, start: int, end: int) -> bool:
     if TAGGED.match(text, start, end):
         return False
     numbered = _is_numbered(text, start, end)
-    sample = list(islice(_lines(text, start, end, numbered), SAMPLE_LINES))
+    sample = list(islice(_words_of_lines(text, start, end, numbered), SAMPLE_LINES))
     if numbered and len(sample) >= MIN_LISTED:
         return True
-    lines = [line.words for line in sample if not ABOVE.match(line.words)]
+    lines = [words for words in sample if not ABOVE.match(words)]
     opened = sum(words.endswith("{") or DEFINES.match(words) is not None for words in lines)
     if text.startswith("```", start) or text.find("\n```", start, end) >= 0 or not opened:
         return False
@@ -358,6 +358,13 @@ def is_code(text: str, start: int, end: int) -> bool:
         return False
     code = sum(STATEMENT.match(words) is not None or _ends_like_code(words) for words in lines)
     return code > MIN_CODE * len(lines)
+
+
+def _words_of_lines(text: str, start: int, end: int, numbered: bool) -> Iterator[str]:
+    """Returns the texts of the lines that `_lines` yields; without numbers by a faster way."""
+    if numbered:
+        return (line.words for line in _lines(text, start, end, numbered))
+    return filter(None, map(str.strip, text[start:end].split("\n")))
 
 
 def code_blocks(text: str, start: int, end: int) -> Iterator[TextChunk]:
