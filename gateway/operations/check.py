@@ -264,7 +264,9 @@ async def check_upstreams(settings: Settings) -> AsyncIterator[CheckResult]:
                 # the default upstream may be reached later; what is no address never is
                 is_optional = name is None and found.is_address
                 where = settings_in_force.address(asked.api_base)
-                yield CheckResult(f"upstream {where}", not problem, text, optional=is_optional)
+                yield CheckResult(
+                    f"upstream {where}" if where else "upstream.api_base", not problem, text, optional=is_optional
+                )
         async for result in _facts(settings, router, reaching):
             yield result
         async for result in _planning(settings, router, reaching):

@@ -73,6 +73,7 @@ def test_s5_two_that_are_named(upstream: MockUpstream, tmp_path: Path) -> None:
 
 
 NO_ADDRESSES = [
+    "",
     "nothing",
     "127.0.0.1:9/v1",
     "ftp://127.0.0.1/v1",
@@ -84,8 +85,11 @@ NO_ADDRESSES = [
 
 @pytest.mark.parametrize("base", NO_ADDRESSES)
 def test_s9_an_upstream_without_an_address_fails(tmp_path: Path, base: str) -> None:
-    """One that does not answer may be started later."""
-    for address, failing in ((base, [f"upstream {base}"]), ("http://127.0.0.1:9/v1", [])):
+    """One that does not answer may be started later; without any address the setting is named."""
+    for address, failing in (
+        (base, [f"upstream {base}" if base else "upstream.api_base"]),
+        ("http://127.0.0.1:9/v1", []),
+    ):
         config = {"storage": {"url": sqlite_url(tmp_path)}, "upstream": {"api_base": address}}
         results = check(Settings.model_validate(config))
         assert [each.name for each in results if not (each.ok or each.optional)] == failing, address
