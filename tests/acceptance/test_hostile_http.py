@@ -7,7 +7,8 @@ import pytest
 from tests.support.answers import http, user
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mock_upstream import MockUpstream
+from tests.support.mock_upstream import MockUpstream, Reply
+from tests.support.raw import SSE_HEAD
 from tests.support.sockets import RawClient, get, post
 
 CHAT = json.dumps({"model": "gpt-4o", "messages": [user("hello")]}).encode()
@@ -112,6 +113,23 @@ def test_s7_old_and_odd_http_is_answered(one_gateway: GatewayProcess, upstream: 
         assert client.ask(get("http://gateway/health/live")).status == 200
         upgrade = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQAoAAAAAIAAAAA")
         assert client.ask(get("/health/live", *upgrade)).status == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"], ids=["served here", "relayed"])
+def test_s1_an_http_1_0_client_gets_no_chunks(one_gateway: GatewayProcess, upstream: MockUpstream, path: str) -> None:
+    """§1: it does not know them (RFC 9112 §6.1); a body of unknown length ends with the connection."""
+    event = b'data: {"id": "1", "choices": []}\n\n'
+    upstream.routes["POST /v1/completions"] = Reply(raw=[SSE_HEAD, b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event)])
+    upstream.handler = lambda _: Reply(text="one two three", chunk_delay=0.02)
+    body = json.dumps({"model": "gpt-4o", "stream": True, "messages": [user("hello")], "prompt": "hello"}).encode()
+    with RawClient(one_gateway) as client:
+        client.send(post(body, path=path).replace(b"HTTP/1.1", b"HTTP/1.0"))
+        head, _, came = client.read_all().partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert b"connection: close" in head
+    lines = came.decode().splitlines()
+    assert lines
+    assert [line for line in lines if line and not line.startswith(("data: ", ":"))] == []
 
 
 H2C = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQAoAAAAAIAAAAA")

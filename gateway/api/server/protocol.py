@@ -46,6 +46,18 @@ class _DroppedTrailers(list[tuple[bytes, bytes]]):
 _TRAILERS = _DroppedTrailers()
 
 
+class _UntilTheEnd(int):
+    """The bytes that are left of a body of unknown length: uvicorn finds that it has neither more nor fewer."""
+
+    def __lt__(self, _: int) -> bool:
+        """Returns that no piece is too long."""
+        return False
+
+    def __sub__(self, _: int) -> "_UntilTheEnd":
+        """Returns what is left after a piece."""
+        return self
+
+
 class LimitedProtocol(HttpToolsProtocol):
     """One connection. Subclasses made by `limited` carry the limits."""
 
@@ -126,6 +138,10 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         cycle = self.cycle
         cast(dict[str, Any], self.scope)[CLIENT] = _ProtocolClient(cycle)
+        if (
+            self.parser.get_http_version() == "1.0"
+        ):  # an older client knows no chunks: its body ends with the connection
+            cycle.chunked_encoding, cycle.expected_content_length = False, _UntilTheEnd()
         self._in_head = False
         if self.url.startswith(UPLOADS) and self.parser.get_method() == b"POST":
             self._uploading = self.url.partition(b"?")[0].rstrip(b"/") in UPLOADS
@@ -277,13 +293,14 @@ class _ProtocolClient:
         return self._cycle.disconnected
 
     def write(self, piece: bytes) -> bool:
-        """Writes a piece of a body that is sent in chunks, as uvicorn's `send` does."""
+        """Writes a piece of a body of unknown length, as uvicorn's `send` does."""
         cycle = self._cycle
         if cycle.disconnected:
             return False
-        if not cycle.chunked_encoding or cycle.response_complete:
-            raise RuntimeError("no body is being sent in chunks")
-        cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        is_open = cycle.chunked_encoding or isinstance(cycle.expected_content_length, _UntilTheEnd)
+        if not is_open or cycle.response_complete:
+            raise RuntimeError("no body of unknown length is being sent")
+        cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if cycle.chunked_encoding else piece)
         return not cycle.flow.write_paused
 
 
