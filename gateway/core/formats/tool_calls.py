@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.ids import new_id
-from gateway.core.types.items import CUSTOM, TYPED, arguments_of, is_data_url, typed_kind
+from gateway.core.types.items import CUSTOM, ITEM_DONE, TYPED, arguments_of, is_data_url, typed_kind
 
 Json = dict[str, Any]
 CALL = "call_"
@@ -489,15 +489,17 @@ class FreeformChunks:
         """By index of the choice and of the call; calls of plain functions are not among them."""
 
     def of(self, chunk: Json) -> Json:
-        """Converts the calls of a chunk back; text still held is added to the chunk that ends their choice."""
+        """Converts the calls of a chunk back; text still held is added to the chunk that ends them or their choice."""
         choices = []
         for choice in chunk.get("choices") or ():
             delta, index = choice.get("delta") or {}, choice.get("index")
             calls = [
                 piece for n, each in enumerate(delta.get("tool_calls") or ()) for piece in self._call(index, n, each)
             ]
-            if choice.get("finish_reason"):
-                calls += [rest for key in [*self._inputs] if key[0] == index for rest in self._rest(key)]
+            done = (choice.get(ITEM_DONE) or {}).get("call")
+            for key, held in [*self._inputs.items()]:
+                if key[0] == index and (choice.get("finish_reason") or held.call_id == done):
+                    calls += self._rest(key)
             kept = {name: value for name, value in delta.items() if name != "tool_calls"}
             choices.append({**choice, "delta": {**kept, "tool_calls": calls} if calls else kept})
         return {**chunk, "choices": choices} if choices else chunk

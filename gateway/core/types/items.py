@@ -20,6 +20,8 @@ Json = dict[str, Any]
 TYPED = "typed_tool"
 """The field of an inner function that holds its tool as requested, and of an inner call that holds its item's type. All
 but upstreams with such tools, and the edge of Responses, see only the function."""
+ITEM_DONE = "item_done"
+"""The field of a choice with the item that it completes: the index of a `message`, or the id of a `call`."""
 LOCAL_SHELL, SHELL, PATCH = "local_shell_call", "shell_call", "apply_patch_call"
 PATCH_OPERATIONS = ("create_file", "update_file", "delete_file")
 HOSTED_SHELLS = ("container_auto", "container_reference")

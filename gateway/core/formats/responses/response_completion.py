@@ -12,6 +12,7 @@ from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import (
     BETWEEN,
     CUSTOM,
+    ITEM_DONE,
     ITEM_ORDER,
     OWN_CALLS,
     TYPED,
@@ -433,8 +434,6 @@ and whether the text begins with the separator between messages in a chat's text
 MESSAGE_PARTS = ("output_text", "text", "refusal")
 OTHER_PART = "other_part"
 """The field of a choice with a part that is neither a text nor a refusal; its place is in `MESSAGE_AT`."""
-ITEM_DONE = "item_done"
-"""The field of a choice with the item that it completes: the index of a `message`, or the id of a `call`."""
 
 
 class ResponseChunks:

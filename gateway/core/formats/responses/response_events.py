@@ -11,7 +11,6 @@ from gateway.core.formats.responses.item_reader import names_apart
 from gateway.core.formats.responses.response_completion import (
     ENCRYPTED,
     INCOMPLETE,
-    ITEM_DONE,
     MESSAGE_AT,
     MESSAGE_PARTS,
     OTHER_PART,
@@ -28,6 +27,7 @@ from gateway.core.ids import MESSAGE
 from gateway.core.types.items import (
     BETWEEN,
     CUSTOM,
+    ITEM_DONE,
     ITEM_ORDER,
     TYPED_CALLS,
     call_item_id,

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.formats.responses.response_completion import ResponseChunks
+from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.formats.tool_calls import FreeformChunks, input_of, names_of, with_freeform, without_freeform
 from gateway.core.types.items import TYPED, arguments_of, typed_item
@@ -75,6 +77,35 @@ def test_s1_11_calls_go_up_and_come_back(calls: list[tuple[str, str]], ascii_onl
     for choice in told:
         record.add(chunks.of({"choices": [choice]}))
     assert record.completion()["choices"][0]["message"]["tool_calls"] == made
+
+
+@pytest.mark.parametrize("name", ["local_shell", "apply_patch"])
+def test_s1_11_a_call_is_whole_where_its_upstream_ends_its_item(name: str) -> None:
+    """§1.11: what a call is done with says what it does, also where the upstream knows functions alone."""
+    made, names = called(name, "ls", 1), names_of(body([], LOCAL))
+    function = {
+        "name": name,
+        "arguments": '{"command": ["echo", "ls"]}' if name == "local_shell" else '{"patch": "ls"}',
+    }
+    item = {"type": "function_call", "id": "fc_1", "call_id": "c1", **function}
+    response = {"id": "resp_1", "status": "completed", "output": [item], "usage": None}
+    told: list[Json] = [
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "arguments": ""}},
+        {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": function["arguments"]},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": response},
+    ]
+    reading, chunks, events = ResponseChunks(as_items=True), FreeformChunks(names), ResponseEvents({})
+    given_back = [
+        event
+        for each in told
+        for chunk in reading.of(each)
+        for event in events.of([{**chunks.of(chunk), "id": "chatcmpl-1"}])
+    ]
+    (done,) = [event["item"] for event in given_back if event["type"] == "response.output_item.done"]
+    (shown,) = events.end()[-1]["response"]["output"]
+    assert done == shown
+    assert done.get("action", {}).get("command", done.get("input")) == (["echo", "ls"] if TYPED in made else "ls")
 
 
 @pytest.mark.parametrize(
