@@ -55,7 +55,8 @@ DEARER = {
 
 
 def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Converts the usage of an answer to a chat's names; None if it has no figures that a price could rest on.
+    """Converts the usage of an answer to a chat's names; None if it has no figures that a price could rest on. Of the
+    legacy API's one figure is enough: the gateway counts the other.
     `path`: of the call, below `/v1/`."""
     endpoint = RELAYED_ENDPOINTS[path]
     usage = _figures(reported)
@@ -67,12 +68,12 @@ def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
         return {**usage, "units": {"seconds": seconds}}
     usage.pop("units", None)  # a name of ours
     usage = bill.sound(usage)
-    if not bill.is_figure(usage.get("prompt_tokens")):
-        return None
-    written = usage.get("completion_tokens")
-    if not bill.is_figure(written):
-        usage.pop("completion_tokens", None)
-        return usage if endpoint in WRITES_NOTHING else None
+    lacking = {name for name in TOKEN_FIGURES if not bill.is_figure(usage.get(name))}
+    usage = {name: value for name, value in usage.items() if name not in lacking}
+    if lacking:
+        is_enough = "prompt_tokens" not in lacking if endpoint in WRITES_NOTHING else endpoint == "completions"
+        return usage if is_enough and lacking != TOKEN_FIGURES else None
+    written = usage["completion_tokens"]
     kind = KIND_OF_OUTPUT.get(path) or KIND_OF_OUTPUT.get(endpoint)
     if kind is not None and not usage.get("completion_tokens_details"):
         usage["completion_tokens_details"] = {kind: written}
@@ -80,21 +81,27 @@ def chat_usage(path: str, reported: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def lacks_figures(path: str, usage: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
-    """Returns whether a usage has a 0 where there may be text: servers that do not count report 0, too.
+    """Returns whether a usage has a 0, or nothing, where there may be text: servers that do not count report 0, too.
     `usage`: in a chat's names; `fields`: all members of the request's body."""
     endpoint = RELAYED_ENDPOINTS[path]
     if endpoint in WRITES_NOTHING:
         return not usage["prompt_tokens"]
-    is_writer = endpoint == "completions" and not fields.get("echo")  # an echoing answer holds the prompt
-    return is_writer and not (usage["prompt_tokens"] and usage["completion_tokens"])
+    if endpoint != "completions" or fields.get("echo"):  # an echoing answer holds the prompt
+        return endpoint == "completions" and not usage.keys() >= TOKEN_FIGURES
+    return not all(usage.get(name) for name in TOKEN_FIGURES)
 
 
 def completed(reported: dict[str, Any] | None, counted: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Fills zeros of the reported usage with the gateway's counts; returns the usage and whether any of it is counted.
+    """Fills zeros and gaps of the reported usage with the gateway's counts; returns the usage and whether any of it is
+    counted.
     `counted`: None for tokens that exist and nobody could count; {} where the gateway could count none."""
     if not (reported and counted):
         return counted, True
-    missing = {name: count for name, count in counted.items() if count != 0 and not reported.get(name)}
+    missing = {
+        name: count
+        for name, count in counted.items()
+        if not reported.get(name) and (count != 0 or name not in reported)
+    }
     kept = {name: value for name, value in reported.items() if name != "total_tokens" or not missing}
     return {**kept, **missing}, bool(missing)
 
