@@ -42,7 +42,15 @@ from gateway.pipeline.payload import (
     writable,
 )
 from gateway.pipeline.settlement import RequestSettlement
-from gateway.pipeline.stages import KeptFrame, PausedRequest, PreparedRequest, RequestRun, Target, TargetWire
+from gateway.pipeline.stages import (
+    KeptFrame,
+    PausedRequest,
+    PreparedRequest,
+    RequestRun,
+    Target,
+    TargetWire,
+    not_paused,
+)
 from gateway.upstream.routing import ConfiguredRouter, KnownProtocols, health, protocols, router
 
 T = TypeVar("T")
@@ -72,12 +80,11 @@ class RequestPreparer:
         before = run.prepared
         prepared = await self.for_target(run.asked, target)
         prepared = replace(prepared, conversation_id=before.conversation_id, own=before.own)
+        if prepared.request.options.pauses:  # the client's own trigger was not reached where it asked
+            prepared = replace(prepared, budget=replace(prepared.budget, clear_above=None))
         if not prepared.request.is_proxied:
             prepared = await self.rebuilt(prepared)
-            made = await self.built(run, prepared)
-            if isinstance(made, PausedRequest):
-                raise errors.GatewayError("compaction")
-            prepared = await self.with_surplus(run, made)
+            prepared = await self.with_surplus(run, not_paused(await self.built(run, prepared)))
         await self.reserve(prepared)  # it may be dearer
         return prepared
 

@@ -248,6 +248,19 @@ def test_s12_7_what_cannot_be_made_to_fit_goes_to_a_larger_window(
     assert bill_of(failing_over, answer)["routing_path"] == ["tiny", "openai/tiny", "openai/other"]
 
 
+def test_s12_6_a_model_that_answers_for_another_pauses_for_no_compaction(
+    failing_over: GatewayProcess, upstream: MockUpstream, elsewhere: MockUpstream
+) -> None:
+    """It is asked in place of one whose window the rules alone exceed: a pause would be no answer."""
+    talk = [part for n in range(8) for part in (user(f"Question {n}"), {"role": "assistant", "content": lamps(20)})]
+    edit = {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 8000}}
+    wanted: Any = {"context_management": {"edits": [{**edit, "pause_after_compaction": True}]}}
+    wanted |= {"system": "word " * 6000, "headers": {"anthropic-beta": "compact-2026-01-12"}}
+    answer = ask(failing_over, "tiny", "messages", [*talk, user(HELLO)], **wanted)
+    assert answer.status_code == 200, answer.text
+    assert len(elsewhere.chats_of("other")) == 1
+
+
 def test_s12_7_what_one_provider_refuses_to_talk_about(failing_over: GatewayProcess, upstream: MockUpstream) -> None:
     error = {"error": {"message": "The content was refused.", "code": "content_policy_violation", "param": None}}
     failing(upstream, "strict", "lone", status=400, json=error)
