@@ -39,19 +39,3 @@ else:
             "wiring": "WiredApi",
         },
     )
-
-__all__ = [
-    "ANONYMOUS",
-    "App",
-    "BodyCache",
-    "Issuer",
-    "RequestArrival",
-    "ShutdownState",
-    "WiredApi",
-    "as_imported",
-    "load_jose",
-    "parse_export",
-    "protocol",
-    "serializer",
-    "validation",
-]

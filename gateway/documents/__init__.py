@@ -23,15 +23,3 @@ else:
             "process": "DocumentReader",
         },
     )
-
-__all__ = [
-    "AttachmentReader",
-    "DocumentFile",
-    "DocumentOwner",
-    "DocumentReader",
-    "PageFacts",
-    "Reading",
-    "UnreadableDocument",
-    "file_reader",
-    "process",
-]

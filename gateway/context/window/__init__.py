@@ -18,13 +18,3 @@ else:
             "fitting": "in_full",
         },
     )
-
-__all__ = [
-    "PassageCandidate",
-    "PromptCounter",
-    "TranscriptMessage",
-    "candidates",
-    "counting",
-    "extracts",
-    "in_full",
-]

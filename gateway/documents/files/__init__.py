@@ -24,18 +24,3 @@ else:
             "wiring": "WiredDocuments",
         },
     )
-
-__all__ = [
-    "CallersFiles",
-    "FileService",
-    "FilesHere",
-    "ReadingFiles",
-    "UploadFields",
-    "WiredDocuments",
-    "are_relayed",
-    "folder_of",
-    "open_files",
-    "open_stores",
-    "sealed",
-    "store_of",
-]

@@ -17,10 +17,3 @@ else:
             "redis": "reach_cache",
         },
     )
-
-__all__ = [
-    "FrameCache",
-    "MemoryCache",
-    "open_cache",
-    "reach_cache",
-]

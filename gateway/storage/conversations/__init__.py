@@ -23,12 +23,3 @@ else:
             "transfers": "ConversationTransfer",
         },
     )
-
-__all__ = [
-    "ConversationRecords",
-    "ConversationTransfer",
-    "PastReader",
-    "ReplayStore",
-    "UserPurge",
-    "content_id_of",
-]

@@ -20,14 +20,3 @@ else:
             "transactions": "CommitUnknown",
         },
     )
-
-__all__ = [
-    "REVISION",
-    "CommitUnknown",
-    "DatabaseTransactions",
-    "SchemaState",
-    "finish",
-    "migrate",
-    "shown",
-    "sqlite",
-]

@@ -16,13 +16,3 @@ else:
             "storage_health": "StorageHealth",
         },
     )
-
-__all__ = [
-    "CostReports",
-    "StorageHealth",
-    "SumDifference",
-    "compare_sums",
-    "found_requests",
-    "request_list",
-    "storage_health",
-]

@@ -22,13 +22,3 @@ else:
             "router": "ConfiguredRouter",
         },
     )
-
-__all__ = [
-    "ConfiguredRouter",
-    "KnownProtocols",
-    "ModelCatalogue",
-    "catalogue",
-    "health",
-    "protocols",
-    "router",
-]
