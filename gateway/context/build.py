@@ -213,7 +213,8 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
         material = bounded(material, inputs.budget.turns, shown)
     # What the client clears after the window is made takes its references with it (guarantee §4 I8).
     material = material.in_full(material.references.keys() if clears_exactly(request) else material.dangling)
-    if tokens is not None and (history.stored or history.unread or (is_weighed and _known(history, material))):
+    is_known = history.goes_on or _known(history, material) > 0
+    if tokens is not None and (history.stored or history.unread or (is_weighed and is_known)):
         # At first nothing is cached yet, and the conversation may not go on: then all of the budget is filled.
         fresh = counting.texts([each.content for each in material.fresh])
         share = DEFAULT_LOW_WATER if settings.low_water is None else settings.low_water

@@ -232,10 +232,10 @@ LARGE_FRAME_BYTES = 2**20
 """A larger request's frame is read in a thread."""
 MAC, DIGEST, COUNTED = 16, 12, 16
 """Bytes of the keyed digests of a frame, of a form, and of the messages that were counted."""
-COSTS, USED, DOUBTS = b"costs\0", b"used\0", b"doubts\0"
+COSTS, USED, DOUBTS = b"costs\0", b"last use\0", b"doubts\0"
 """Prefixes of paths: for the sums of a branch, cached beside its frame as they change with each answer; with the path
-of a conversation's first message, for when it was last used, on whichever branch; and for branches whose provider has
-refused a signature."""
+of a conversation's first message, for when it was last used, on whichever branch, and where that request ended; and for
+branches whose provider has refused a signature."""
 USED_SECONDS = 7 * 24 * 3600.0
 """How long the time of a conversation's last use is cached: after hours there is no prompt cache left, and a pass is
 free. It is one small value for each conversation."""
@@ -338,17 +338,20 @@ class UnstoredFrames:
     async def _with_costs(
         self, request: ChatRequest, history: ConversationHistory, key: _FrameKey, paths: Sequence[bytes]
     ) -> ConversationHistory:
-        """Adds to the conversation what its branch has cost, and when it was last used, where that is known."""
+        """Adds to the conversation what its branch has cost, when it was last used, and whether it goes on from there,
+        as far as that is known."""
         tenant, name = request.caller.tenant, _used(key, history)
         used = [at for value in await self._cache.copies(tenant, name) if (at := key.opened(name, value)) is not None]
         if not used:
             return history
+        latest, ends = max(used), [bytes.fromhex(key.digest(USED + path, COUNTED)) for path in paths]
         names = [key.of_path(COSTS + path) for path in paths]
         found = await self._cache.first(tenant, names)
         costs = key.opened(names[found[0]], found[1]) if found is not None else None
         return replace(
             history,
-            used_at=datetime.fromtimestamp(max(map(int.from_bytes, used)), UTC),
+            used_at=datetime.fromtimestamp(int.from_bytes(latest[:8]), UTC),
+            goes_on=latest[8:] in ends,
             costs=bill.BranchCosts.of_text(key.hidden(names[found[0]], costs).decode("utf-8", "replace"))
             if found is not None and costs is not None
             else None,
@@ -371,7 +374,8 @@ class UnstoredFrames:
         try:
             if built.economy is not None or (costs is not None and request.forward.get("tools")):
                 name, at = _used(key, history), (now + 1).to_bytes(8)  # rounded up
-                await self._cache.keep(request.caller.tenant, name, key.sealed(name, at), USED_SECONDS)
+                last = at + bytes.fromhex(key.digest(USED + end, COUNTED))
+                await self._cache.keep(request.caller.tenant, name, key.sealed(name, last), USED_SECONDS)
                 if costs is not None:
                     name = key.of_path(COSTS + end)
                     value = key.hidden(name, costs.as_text().encode())

@@ -593,6 +593,8 @@ class ConversationHistory:
     planned: bool = False
     used_at: datetime | None = None
     """When a model was last called in it; None if unknown."""
+    goes_on: bool = False
+    """It is not stored, and the request that was last answered in it is behind one of its answers."""
     costs: BranchCosts | None = None
     """What its branch has cost until now, if known."""
     doubts_thoughts: bool = False
