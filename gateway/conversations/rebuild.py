@@ -355,7 +355,7 @@ async def _lookup(
 ) -> HistoryLookup | None:
     """Returns what to look up for a resend; None for a delta, and for a request that can continue nothing."""
     ref = request.conversation
-    if not (sent.answers or (sent.trails and ref.behind is None)):
+    if not sent.matched or not (sent.answers or (sent.trails and ref.behind is None)):
         return None
     found = HistoryLookup(
         bodies=sent.bodies[: sent.matched],

@@ -155,6 +155,7 @@ CASES: dict[str, Case] = {
         [*LOOKED, *LOOKED, *LOOKED, user("q"), LOOKED[1]], LOOKED[1:3], 1,
         [*LOOKED, *LOOKED, *LOOKED, user("q"), *LOOKED[1:3]],
     ),
+    "a prefill alone": (HELLO, [assistant("It")], 1, [*HELLO, assistant("It")]),
     "a delta with a prefill": (HELLO, [user("new"), assistant("It")], 2, [*HELLO, user("new"), assistant("It")]),
 }  # fmt: skip
 
