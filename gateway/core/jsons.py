@@ -10,6 +10,8 @@ from typing import Any, AnyStr
 
 import orjson
 
+Json = dict[str, Any]
+"""A JSON object."""
 JSONDecodeError = orjson.JSONDecodeError
 loads = orjson.loads
 Fragment = orjson.Fragment

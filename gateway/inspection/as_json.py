@@ -1,8 +1,8 @@
 """Explanations as JSON-ready values. Texts from clients and models are cut to `MAX_TOLD_CHARS`, and marked as cut."""
 
 from dataclasses import asdict
-from typing import Any
 
+from gateway.core.jsons import Json
 from gateway.inspection.explained_artifacts import ExplainedArtifact
 from gateway.inspection.explained_conversation import BranchRun, ExplainedConversation, ExplainedTurn
 from gateway.inspection.explained_request import ExplainedBill, ExplainedRequest
@@ -17,7 +17,6 @@ WHY = (
     *("economics", "profile", "warnings"),
 )
 """Fields of a bill that explain how a context was made."""
-Json = dict[str, Any]
 
 
 def conversation_json(found: ExplainedConversation) -> Json:

@@ -6,6 +6,7 @@ from typing import Any
 from gateway import retrieval
 from gateway.context import collect, compact
 from gateway.core.frozen_records import record
+from gateway.core.jsons import Json
 from gateway.core.types import past_turns, tool_steps
 from gateway.core.types.artifacts import Artifact, ProcessingStrategy
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
@@ -20,7 +21,6 @@ MAX_RANKED, MAX_RANKED_CHARS = 100, 1_000_000
 MAX_COMPACTED = 1_000_000
 """Characters of an original that is compacted to find passages in it."""
 SIZES = ("original_size_chars", "processed_size_chars")
-Json = dict[str, Any]
 
 
 @record

@@ -11,6 +11,7 @@ from typing import Any
 from gateway.billing import cost, ledger_verification
 from gateway.context.assembly import without_block_items
 from gateway.core.frozen_records import record
+from gateway.core.jsons import Json
 from gateway.core.types import bill, past_turns, turn
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import PromptFrame
@@ -116,7 +117,6 @@ NOT_STORED, RELAYED, DELETED, NO_MESSAGES, FAILED = (
 to an endpoint other than chat; the conversation was deleted; its messages were; what a failed request forwarded is not
 stored."""
 PROMPT = "prompt"
-Json = dict[str, Any]
 
 
 @record

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from gateway.context.assembly import BLOCK_TAG
 from gateway.core import jsons
 from gateway.core.frozen_records import record
+from gateway.core.jsons import Json
 from gateway.core.types import past_turns, tool_steps
 from gateway.core.types.conversation import parts_of
 from gateway.inspection.document_parts import shown_artifacts
@@ -145,7 +146,6 @@ NEW, EARLIER, INSTRUCTED, GATEWAY = "new", "earlier", "instruction", "gateway"
 """The origin of a message: this request, an earlier one, the system messages, or the gateway."""
 MAX_DIFFS = 200
 """Changed messages of one request whose lines are compared."""
-Json = dict[str, Any]
 
 
 @record

@@ -11,6 +11,7 @@ from typing import Any
 from gateway.billing import cost, ledger_verification
 from gateway.core import jsons
 from gateway.core.frozen_records import record
+from gateway.core.jsons import Json
 from gateway.core.types import bill, past_turns, turn
 
 SYSTEM_CHANGED, WINDOW_MOVED, MEMORY_CHANGED, REWORDED = (
@@ -22,7 +23,6 @@ SYSTEM_CHANGED, WINDOW_MOVED, MEMORY_CHANGED, REWORDED = (
 """Why a prefix ends: the client's system messages changed; something left the window; the memory message changed; a
 message was forwarded in another form."""
 INPUT, CACHED = "input_cost_per_token", "cache_read_input_token_cost"
-Json = dict[str, Any]
 Prices = Callable[[], Mapping[str, Decimal]]
 
 

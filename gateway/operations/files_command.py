@@ -2,9 +2,9 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 from gateway.core import errors
+from gateway.core.jsons import Json
 from gateway.core.types.files import HeldFile
 from gateway.operations.screen import FAINT, ID_STYLE, CommandCall, Piece, TableColumn, when_text
 from gateway.operations.storage_reader import run_reading
@@ -22,7 +22,6 @@ FILE_COLUMNS = (
     TableColumn("name", is_flexible=True),
 )
 FILE_CSV = ("id", "tenant", "filename", "bytes", "purpose", "created_at", "expires_at", "status")
-Json = dict[str, Any]
 
 
 def files(call: CommandCall) -> int:

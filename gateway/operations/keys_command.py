@@ -11,6 +11,7 @@ from gateway.api import serializer
 from gateway.core import clock, errors, printing
 from gateway.core.config import setting_sections
 from gateway.core.frozen_records import record
+from gateway.core.jsons import Json
 from gateway.core.types.keys import StoredKey
 from gateway.operations.actor import command_actor
 from gateway.operations.command_arguments import KEY_NAMES, LIMIT_OPTIONS
@@ -37,7 +38,6 @@ KEY_CSV = (
     *("updated_at", "rotated_at", "expires_at", "revoked_at", "budgets", "limits", "context", "retention_days"),
     *("file_bytes", "spent_usd", "last_used_on"),
 )
-Json = dict[str, Any]
 KEYS_PER_PAGE = 100
 ONCE = "this key is shown once: store it now"
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gateway.core import errors, ids, printing
+from gateway.core.jsons import Json
 from gateway.core.types import bill, report_lists, turn
 from gateway.inspection import (
     WINDOW_PARTS,
@@ -233,7 +234,6 @@ PLAN_FIELDS = (
     ("summarization_focus", "focus"),
     ("extraction_query", "query"),
 )
-Json = dict[str, Any]
 
 
 def write_why(screen: CommandScreen, found: ExplainedRequest) -> None:

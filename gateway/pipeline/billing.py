@@ -21,6 +21,7 @@ from gateway.context.window import counting
 from gateway.core import errors, ids, jsons, names, ports
 from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
+from gateway.core.jsons import Json
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types import bill, turn
 from gateway.core.types.artifacts import Artifact
@@ -232,7 +233,6 @@ def _entry(request_id: str, facts: dict[str, Any]) -> turn.LedgerEntry:
     )
 
 
-Json = dict[str, Any]
 HOSTED_TOOL_LEFT_OUT = "hosted_tool_left_out"
 UNKNOWN_FIELD = "unknown_field"
 MAX_FIELD_CHARS = 80

@@ -23,12 +23,11 @@ from gateway.core import errors
 from gateway.core.config.settings import ContextSettings
 from gateway.core.formats import tool_calls
 from gateway.core.formats.anthropic import edits, plain_blocks
+from gateway.core.jsons import Json
 from gateway.core.types import conversation, items, recall, upstreams
 from gateway.core.types.chat import CacheMark, ChatRequest, ModelDeployment, ModelFacts, NativeRequest, PromptBudget
 from gateway.core.types.conversation import as_parts, map_parts, texts_of
 from gateway.pipeline.stages import PreparedRequest
-
-Json = dict[str, Any]
 
 
 class GoingUp(NamedTuple):

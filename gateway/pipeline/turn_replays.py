@@ -14,6 +14,7 @@ from typing import Any, Literal
 from gateway.core import errors, jsons
 from gateway.core.formats.stream_record import Chunks
 from gateway.core.instrumentation import logs
+from gateway.core.jsons import Json
 from gateway.core.scheduler import repeating
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types import agents, conversation, past_turns, tool_steps, turn
@@ -26,7 +27,6 @@ from gateway.storage.conversations import PastReader, ReplayStore
 
 CLIENT_ROLES = (*conversation.INSTRUCTION_ROLES, "user")
 """Roles of the messages that a client writes itself."""
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

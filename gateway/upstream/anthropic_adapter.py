@@ -11,13 +11,13 @@ from typing import Any
 
 from gateway.core import errors, jsons, ports
 from gateway.core.formats.anthropic import message_events, serializer
+from gateway.core.jsons import Json
 from gateway.core.types import upstreams
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
 from gateway.upstream.http_client import UpstreamConnection
 from gateway.upstream.openai.answers import HttpChunkStream, HttpUpstream, event_object
 from gateway.upstream.openai.mending import refusal, relayed_headers, whole_mended
 
-Json = dict[str, Any]
 ANTHROPIC_MESSAGES = "messages"
 ANTHROPIC_API_VERSION = "2023-06-01"
 """Latest version of the API."""

@@ -9,13 +9,12 @@ import httpx
 import pytest
 from anthropic.types import ModelInfo
 
-from tests.support.answers import http, used, user
+from tests.support.answers import Json, http, used, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.messages import TOOL, ask, asked, post, put_together, sdk, streamed, whole
 from tests.support.mock_upstream import MockUpstream
 
-Json = dict[str, Any]
 PIXEL = "iVBORw0KGgo="
 
 

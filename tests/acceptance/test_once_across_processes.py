@@ -8,14 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import http, user
+from tests.support.answers import Json, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres, PostgresProcess
 from tests.support.process import wait_until
-
-Json = dict[str, Any]
 
 
 @dataclass

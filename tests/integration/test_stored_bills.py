@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -12,6 +11,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import Settings
 from gateway.core.errors import UpstreamUnreachable
 from gateway.core.ids import artifact_id
+from gateway.core.jsons import Json
 from gateway.core.types.bill import nameless
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.omitted_records import UNLISTED
@@ -26,7 +26,6 @@ from tests.support.in_process import InProcess
 
 pytestmark = pytest.mark.in_turn("module_storage_url")
 
-Json = dict[str, Any]
 FEW, MANY = 10, 25
 MAX_TIMES = 1.5
 """Of the bytes of a bill after `FEW` steps, those after `MANY`: ids, figures and numbers have a few digits more."""

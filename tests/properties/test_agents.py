@@ -4,16 +4,15 @@ said last (guarantee §4, §11)."""
 import asyncio
 import random
 from dataclasses import dataclass, field
-from typing import Any
 
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ContextLengthExceeded
+from gateway.core.jsons import Json
 from tests.properties.checks import tokens
 from tests.properties.running import FACTS
 from tests.support.in_process import InProcess
 from tests.support.marks import few_or_many
 
-Json = dict[str, Any]
 REQUESTS = 10
 TYPES = ("chat", "claude-code", "openai-codex", "google-gemini", "plain", "nobody-knows")
 HEADERS = {"google-gemini": ("Conversation so far:\n", "User message:\n"), "bracketed": ("[CONTEXT]\n", "[MESSAGE]\n")}

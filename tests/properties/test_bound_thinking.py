@@ -5,7 +5,6 @@ import random
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -17,6 +16,7 @@ from gateway.core.errors import ContextLengthExceeded, UpstreamRefused
 from gateway.core.formats.anthropic import plain_blocks
 from gateway.core.formats.anthropic.serializer import message_of, messages_request
 from gateway.core.ids import new_id
+from gateway.core.jsons import Json
 from gateway.core.types.chat import ModelDeployment, ModelFacts, NativeRequest, RequestCaller
 from tests.support import anthropic_wire as wire
 from tests.support import in_process
@@ -24,7 +24,6 @@ from tests.support.anthropic_wire import Refused
 from tests.support.in_process import InProcess
 from tests.support.signing_anthropic import SigningAnthropic
 
-Json = dict[str, Any]
 TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
 WORDS = ["lamp", "keeper", "ledger", "harbour", "winter", "copper", "signal", "bridge", "garden", "letter"]
 ENABLED = {"type": "enabled", "budget_tokens": 1024}

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -15,6 +14,7 @@ from gateway.core.formats.responses.response_completion import response_of as wo
 from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.formats.responses.response_request import input_items, response_request
 from gateway.core.formats.stream_record import StreamRecord
+from gateway.core.jsons import Json
 from gateway.core.types.chain import message_digest
 from tests.support.mock_responses import (
     TYPED,
@@ -32,7 +32,6 @@ from tests.support.mock_responses import (
 )
 from tests.support.strict_responses import check_event, check_response
 
-Json = dict[str, Any]
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 CITED = {"type": "url_citation", "url": "http://x.invalid", "title": "X", "start_index": 0, "end_index": 1}
 NAME = "chatcmpl-" + "0a" * 16

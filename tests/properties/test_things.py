@@ -5,16 +5,15 @@ import asyncio
 import random
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ContextLengthExceeded
+from gateway.core.jsons import Json
 from tests.properties.checks import tokens
 from tests.properties.running import FACTS
 from tests.support.in_process import InProcess
 from tests.support.marks import few_or_many
 
-Json = dict[str, Any]
 TURNS = 8
 WORDS = ["lamp", "oil", "ice", "fog", "ferry", "keeper", "clause", "depot", "truck", "yard", "price"]
 KINDS = ("workflow", "order", "file", "ticket")

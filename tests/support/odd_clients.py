@@ -6,11 +6,10 @@ from typing import Any
 
 import httpx
 
-from tests.support.answers import exact
+from tests.support.answers import Json, exact
 from tests.support.messages import events_of
 from tests.support.strict_responses import check_response, read_events
 
-Json = dict[str, Any]
 TOOLS = ("f", "g", "find_all")
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
 VERSION = {"anthropic-version": "2023-06-01"}

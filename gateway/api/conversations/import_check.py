@@ -10,6 +10,7 @@ from gateway.api.fields import Metadata, RequestFields, SessionName, read
 from gateway.api.request.remembered_entities import ThingAction, ThingId, ThingName, ThingType
 from gateway.api.request.validation import check_message
 from gateway.core import errors, ids, jsons, names
+from gateway.core.jsons import Json
 from gateway.core.types import agents, chain, conversation, memory, records
 from gateway.core.types.conversation import ConversationMessage
 from gateway.pipeline import entity_memory
@@ -82,7 +83,6 @@ Text = Annotated[str, AfterValidator(_without_nul)]
 Id = Annotated[Text, Field(min_length=1, max_length=64)]
 Number = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 Time = Annotated[datetime, BeforeValidator(_time)]
-Json = dict[str, Any]
 
 
 class ImportedDocument(RequestFields):

@@ -11,6 +11,7 @@ from gateway.api.request.gateway_fields import ContextField, Name, is_name
 from gateway.api.request.validation import ModelName, RequestArrival, parse_chat_request
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.settings import Settings
+from gateway.core.jsons import Json
 from gateway.core.types import past_turns
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import BranchPoint, ConversationRef
@@ -25,7 +26,6 @@ OF_THE_REPLAY = frozenset(
 """Fields of a chat request that a replay sets itself, or that belong beside `parameters`."""
 WHEN_RESUMED = frozenset({"replay_id", "move_head", "tool_results"})
 MAX_REPLAY_TURNS = 2**31 - 1
-Json = dict[str, Any]
 Number = Annotated[int, Field(ge=1, le=MAX_REPLAY_TURNS)]
 
 

@@ -19,6 +19,7 @@ from gateway.api.ui.page import PageAnswer, PageRequest, redirect
 from gateway.core import errors, ids
 from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
+from gateway.core.jsons import Json
 from gateway.core.types import agents, audit_log, chat, past_turns, tool_steps
 from gateway.core.types.artifacts import ArtifactPlan
 from gateway.core.types.chat import ChatRequest, RequestCaller, WhatIf
@@ -200,8 +201,6 @@ def _shown(index: int, each: message_changes.MessageChange) -> ShownMessage:
 # It is a dry run behind the message that the request went on from, with the window it had and the plan of its
 # planner. No model is asked, and nothing is stored. What is not stored of a request (its tools, its parameters) it
 # does not have; names stand for the tools.
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,8 @@ from gateway.core import errors, jsons
 from gateway.core.config import setting_sections
 from gateway.core.formats.anthropic import message_events, serializer
 from gateway.core.formats.responses import response_completion
+from gateway.core.jsons import Json
 from gateway.core.types.chat import RequestCaller
-
-Json = dict[str, Any]
 
 # What a person enters, as a request of one of the APIs. The API's own checks report errors in it.
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.ids import new_id
+from gateway.core.jsons import Json
 from gateway.core.types.items import CUSTOM, ITEM_DONE, TYPED, arguments_of, is_data_url, typed_kind
 
-Json = dict[str, Any]
 CALL = "call_"
 """Prefix of the call ids made here."""
 BODIES = {"function": "arguments", "custom": "input"}

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from gateway.core import jsons
 from gateway.core.ids import content_digest
+from gateway.core.jsons import Json
 from gateway.core.types.conversation import ConversationMessage, as_parts, dicts_of, parts_of
 from gateway.core.types.tool_steps import text_of
 
-Json = dict[str, Any]
 TYPED = "typed_tool"
 """The field of an inner function that holds its tool as requested, and of an inner call that holds its item's type. All
 but upstreams with such tools, and the edge of Responses, see only the function."""

@@ -13,12 +13,12 @@ from operator import is_
 from typing import Any
 
 from gateway.core.frozen_records import record
+from gateway.core.jsons import Json
 from gateway.core.types.artifacts import ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import ArtifactUsageRecord
 from gateway.core.types.conversation import ConversationMessage, FormNotes, begin_with
 from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, tool_of
 
-Json = dict[str, Any]
 UNLISTED = "artifacts_unlisted"
 """Field of a stored bill's `context_utilization`, which is never shown to readers of the bill:
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any, Self
 
 from gateway.core.frozen_records import record
+from gateway.core.jsons import Json
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import ConversationMessage, PromptFrame
 from gateway.core.types.turn import StoredCompletion
@@ -182,9 +183,6 @@ class ConversationTexts:
     documents: tuple[Artifact, ...]
     size: int
     complete: bool
-
-
-Json = dict[str, Any]
 
 
 @record

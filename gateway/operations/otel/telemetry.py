@@ -36,6 +36,7 @@ from gateway.core.config import setting_sections
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.instrumentation import logs, metrics
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
+from gateway.core.jsons import Json
 from gateway.core.types import turn, upstreams
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, StreamAround
 from gateway.operations.otel.attributes import (
@@ -65,7 +66,6 @@ from gateway.upstream import (
 
 log = logs.get_logger("gateway.operations.otel")
 Chunks = list[dict[str, Any]]
-Json = dict[str, Any]
 SECOND = 1_000_000_000
 """Nanoseconds."""
 Scope = MutableMapping[str, Any]

@@ -16,6 +16,7 @@ from gateway.context.tokens import CounterRegistry
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.model_list import LitellmParams, ModelEntry
 from gateway.core.config.settings import Settings, StorageSettings
+from gateway.core.jsons import Json
 from gateway.core.types import upstreams
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.conversation import texts_of
@@ -28,7 +29,6 @@ from gateway.upstream import WiredUpstreams
 # A provider's prompt cache for one session: which part of each prompt it has cached, and what it charges (guarantee
 # §13.12).
 
-Json = dict[str, Any]
 MIN_CACHED_TOKENS = 1024
 """Providers do not cache shorter prompts."""
 CACHE_BLOCK_TOKENS = 128

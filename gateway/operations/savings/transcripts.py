@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.request_parser import MessageReader
+from gateway.core.jsons import Json
 from gateway.core.types.conversation import parts_of, texts_of
 
-Json = dict[str, Any]
 STEP_SECONDS = 15.0
 """Between two steps of a session without times."""
 NOT_RECORDED = "(not recorded)"

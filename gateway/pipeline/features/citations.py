@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.context.assembly import shown_block
 from gateway.core.instrumentation import logs
+from gateway.core.jsons import Json
 from gateway.core.types import tool_steps, window
 from gateway.core.types.artifacts import Artifact, ProcessingStrategy
 from gateway.core.types.places import TextPlaces
@@ -150,7 +151,6 @@ def _around(content: str, begin: int, until: int, said: Set[str]) -> Span:
 
 
 log = logs.get_logger("gateway.pipeline.features.citations")
-Json = dict[str, Any]
 
 
 def build() -> RequestFeature:

@@ -15,6 +15,7 @@ from gateway.core.config import setting_sections
 from gateway.core.config.config_file import ConfigurationError
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation import logs
+from gateway.core.jsons import Json
 from gateway.core.plugins import load_plugin, plugins_of
 from gateway.core.tasks import Cooldown
 from gateway.core.types import upstreams
@@ -145,7 +146,6 @@ def open_chain(entries: Sequence[setting_sections.GuardEntry], clock: ports.Cloc
     return GuardChain(guards)
 
 
-Json = dict[str, Any]
 Chunks = list[Json]
 SHOWN_BEFORE = 4000
 """Characters already sent to the client that a guard is shown."""

@@ -23,6 +23,7 @@ from gateway.core import errors, jsons, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config import setting_sections
 from gateway.core.config.config_file import ConfigurationError
+from gateway.core.jsons import Json
 from gateway.core.tasks import offload_if
 from gateway.core.types import items, upstreams
 
@@ -353,7 +354,6 @@ class PlaceholderMap:
 # Only what precedes a message decides how it is masked, so that what was forwarded stays append-only (§4 I7). Names of
 # tools, ids, schemas, and what a provider sealed or signed stay as they are.
 
-Json = dict[str, Any]
 MASKED_BODY_FIELDS = (
     *("instructions", "system", "messages", "input", "prompt", "prediction", "query", "documents", "suffix", "text"),
     *("texts", "content", "question", "title"),

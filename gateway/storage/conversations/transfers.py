@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from gateway.core import ids, jsons, names, ports
 from gateway.core.frozen_records import record
-from gateway.core.jsons import Fragment
+from gateway.core.jsons import Fragment, Json
 from gateway.core.types import audit_log, omitted_records, records, tool_steps
 from gateway.storage import audit_events, rows
 from gateway.storage.database import schema
@@ -213,7 +213,6 @@ def write_import(connection: sa.Connection, made: ImportRows, now: datetime) -> 
 PAGE = 500
 TRANSFER_BATCH_PIECES = 50
 """Pieces of a large document's text that are sent together: 400,000 characters."""
-Json = dict[str, Any]
 
 
 class ConversationTransfer:

@@ -17,6 +17,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.formats import tool_calls
 from gateway.core.formats.anthropic import serializer
 from gateway.core.formats.responses import response_completion
+from gateway.core.jsons import Json
 from gateway.core.types import bill
 from gateway.core.types.chat import Headers, ModelDeployment
 from gateway.core.types.conversation import as_parts
@@ -347,7 +348,6 @@ def _checked(size: int) -> int:
     return size
 
 
-Json = dict[str, Any]
 GIVEN_UP = ("abort", "cancelled", "canceled", "malformed_function_call")
 FAILED_FINISHES = frozenset(("error", "network_error", "insufficient_system_resource", *GIVEN_UP))
 """Finish reasons of answers that were given up: OpenRouter's and vLLM's, Zhipu's, DeepSeek's, SGLang's, those of

@@ -28,6 +28,7 @@ from gateway.core.config.model_list import ModelEntry
 from gateway.core.config.settings import Settings
 from gateway.core.formats import tool_calls
 from gateway.core.frozen_records import record
+from gateway.core.jsons import Json
 from gateway.core.types import chain, chat, items, upstreams
 from gateway.core.types.chat import (
     ChatRequest,
@@ -640,9 +641,6 @@ def _only_by_responses(deployment: ModelDeployment) -> ModelDeployment:
 def modifies_params(settings: Settings) -> bool:
     """Returns whether litellm may change requests to suit a provider; litellm has this setting for all models only."""
     return any((entry.litellm_params.model_extra or {}).get("modify_params") for entry in settings.model_list)
-
-
-Json = dict[str, Any]
 
 
 class ProtocolUpstream:

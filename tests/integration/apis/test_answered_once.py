@@ -8,13 +8,12 @@ import httpx
 import openai
 import pytest
 
-from tests.support.answers import conversation_of, http, read_stream, stored_of, user
+from tests.support.answers import Json, conversation_of, http, read_stream, stored_of, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
 
-Json = dict[str, Any]
 ASK: Json = {"model": "small", "messages": [user("What is the time?")]}
 
 MISMATCH = (422, "idempotency_key_mismatch", "Idempotency-Key")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support import anthropic_wire as wire
-from tests.support.answers import http
+from tests.support.answers import Json, http
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_provider import MockProvider
@@ -14,7 +14,6 @@ from tests.support.mock_upstream import MockUpstream
 from tests.support.signing_anthropic import SigningAnthropic
 from tests.support.sse import chunks_of, messages_of
 
-Json = dict[str, Any]
 WINDOW = 3000
 STEPS, LINES = 9, 40
 TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {}}}}]

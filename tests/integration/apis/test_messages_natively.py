@@ -8,7 +8,7 @@ import pytest
 from anthropic import APIStatusError
 
 from tests.support import anthropic_wire as wire
-from tests.support.answers import http
+from tests.support.answers import Json, http
 from tests.support.documents import pdf
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -20,7 +20,6 @@ from tests.support.signing_anthropic import SigningAnthropic
 
 pytestmark = pytest.mark.in_turn("stream")
 
-Json = dict[str, Any]
 WINDOW = 3000
 STEPS, LINES = 6, 60
 ENABLED: Any = {"type": "enabled", "budget_tokens": 1024}

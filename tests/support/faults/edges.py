@@ -7,12 +7,11 @@ from typing import Any, Protocol
 import httpx
 
 from gateway.core.formats.anthropic.message_events import TYPES
-from tests.support.answers import exact
+from tests.support.answers import Json, exact
 from tests.support.messages import EVENT, MESSAGE, events_of
 from tests.support.sse import without_comments
 from tests.support.strict_responses import check_response, read_events
 
-Json = dict[str, Any]
 ANTHROPIC_VERSION = {"anthropic-version": "2023-06-01"}
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import httpx
 
-from tests.support.answers import exact
+from tests.support.answers import Json, exact
 from tests.support.factory import SMALL_MODEL_INFO
-from tests.support.faults.edges import EDGES, Edge, Json, Told
+from tests.support.faults.edges import EDGES, Edge, Told
 from tests.support.faults.refusals import TOLD
 from tests.support.faults.table import BYTES, LATE, Fault, Table
 from tests.support.faults.words import ANTHROPIC, CHAT, RESPONSES, TEXT, Words

@@ -6,14 +6,13 @@ import httpx
 import pytest
 from openai.types.responses import ResponseCompactionItem
 
-from tests.support.answers import http
+from tests.support.answers import Json, http
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.strict_responses import check_response, create, events, read_events
 from tests.unit.context.test_compaction import FACT, FILLER, sent, talk
 
-Json = dict[str, Any]
 LIMIT: Json = {"context_management": [{"type": "compaction", "compact_threshold": 1500}]}
 QUESTION: Json = {"role": "user", "content": "What is the access code of the lighthouse?"}
 

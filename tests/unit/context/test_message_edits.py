@@ -7,12 +7,11 @@ import pytest
 from anthropic.types.beta import BetaMessage, BetaRawMessageStreamEvent
 from pydantic import TypeAdapter
 
-from tests.support.answers import http
+from tests.support.answers import Json, http
 from tests.support.gateway_process import GatewayProcess
 from tests.support.messages import TOOL, asked, events_of, post, sdk
 from tests.support.mock_upstream import MockUpstream
 
-Json = dict[str, Any]
 MESSAGE, EVENT = TypeAdapter(BetaMessage), TypeAdapter[Any](BetaRawMessageStreamEvent)
 FILLER = "The harbour master wrote of tides and cranes and the price of rope. " * 40
 BOTH = pytest.mark.parametrize("stream", [False, True])

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from gateway.context.tokens.counter import CounterRegistry
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import CacheSettings, ContextSettings, Settings
 from gateway.core.errors import ContextLengthExceeded
+from gateway.core.jsons import Json
 from gateway.core.types.chat import ModelFacts, PromptBudget
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, EarlierMessages, new_message
 from gateway.documents.file_reader import FileReader
@@ -20,7 +20,6 @@ from gateway.storage.cache.memory_cache import open_cache
 from tests.support.documents import file_part, keeper, pdf, prose
 from tests.unit.making import FACTS, assistant, chat, stored, tool, user
 
-Json = dict[str, Any]
 READS_PDFS = replace(FACTS, supports_pdf_input=True)
 OLD = "The brass lamp of the north pier is kept by Orsolya."
 LONG = "\n".join(f"{n:05} berth {n * 7} is free" for n in range(400))

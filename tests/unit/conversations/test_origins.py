@@ -1,14 +1,12 @@
 """What is bound to one provider does not go to another (guarantee §1)."""
 
-from typing import Any
-
 import pytest
 
 from gateway.conversations.message_forms import for_origin
+from gateway.core.jsons import Json
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.core.types.items import PROVIDER_FIELDS
 
-Json = dict[str, Any]
 SIGNED = "call_1__thought__c2ln"
 BOUND_VALUES: Json = dict.fromkeys(PROVIDER_FIELDS, "bound")
 

@@ -1,15 +1,12 @@
 """A long path is put into turns behind its whole beginning alone, with the same result (guarantee §3.7, §3.8)."""
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.conversations.message_forms import forwardable, regrouped, whole_until
 from gateway.conversations.rebuild import _in_turns
+from gateway.core.jsons import Json
 from gateway.core.types.conversation import ConversationMessage, FormNotes, StoredConversation
-
-Json = dict[str, Any]
 
 
 def calls(ids: list[str]) -> Json:

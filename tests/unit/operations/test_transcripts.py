@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gateway.core.jsons import Json
 from gateway.operations.savings.playing import VerbatimTexts, quoted
 from gateway.operations.savings.transcripts import (
     NOT_RECORDED,
@@ -14,8 +15,6 @@ from gateway.operations.savings.transcripts import (
     read_sessions,
     transcripts,
 )
-
-Json = dict[str, Any]
 
 
 def said(session: RecordedSession) -> list[list[str]]:

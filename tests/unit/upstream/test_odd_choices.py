@@ -2,14 +2,13 @@
 
 import copy
 import json
-from typing import Any
 
 import pytest
 
+from gateway.core.jsons import Json
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.openai.mending import StreamMender, check_choices, whole_mended
 
-Json = dict[str, Any]
 ONE = ModelDeployment("m", "m", "openai/m", "http://one/v1", "sk", operator_key=True)
 
 

@@ -2,16 +2,15 @@
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
 
 from gateway.core.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamRefused, UpstreamTimeout
+from gateway.core.jsons import Json
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.http_client import HIGH_WATER_BYTES, ConnectionOrigin, ConnectionPool, UpstreamConnection
 from gateway.upstream.openai.answers import HttpChunkStream
 
-Json = dict[str, Any]
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
 
 

@@ -20,10 +20,10 @@ from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, redirect
 from gateway.core import errors, ids, jsons, printing
 from gateway.core.config import setting_sections
+from gateway.core.jsons import Json
 from gateway.core.types import keys
 from gateway.storage import audit_events
 
-Json = dict[str, Any]
 KEYS = f"{PATH}/admin/keys"
 KEYS_PER_PAGE = "50"
 KEY_FILTERS = ("tenant", "owner")

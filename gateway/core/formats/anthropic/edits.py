@@ -18,11 +18,11 @@ from gateway.core.formats.compaction_items import (
     as_message,
     is_compacted,
 )
+from gateway.core.jsons import Json
 from gateway.core.types.conversation import INSTRUCTION_ROLES, parts_of
 from gateway.core.types.items import ANTHROPIC_BLOCKS
 from gateway.core.types.tool_steps import turn_starts
 
-Json = dict[str, Any]
 EDITS = "context_management"
 """The field that holds the edits."""
 CLEAR_TOOLS, CLEAR_THINKING, COMPACT = "clear_tool_uses_20250919", "clear_thinking_20251015", "compact_20260112"

@@ -41,9 +41,9 @@ from gateway.core.formats.anthropic.serializer import (
     with_applied,
 )
 from gateway.core.formats.tool_calls import CallIds
+from gateway.core.jsons import Json
 from gateway.core.types.items import ANTHROPIC_BLOCKS, ANTHROPIC_EVENTS, with_plain_text
 
-Json = dict[str, Any]
 Events = list[Json]
 Compaction = Callable[[Json], Json | None]
 COMMON_BLOCK_TYPES = ("text", "thinking", "redacted_thinking", "tool_use")

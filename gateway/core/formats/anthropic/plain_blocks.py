@@ -10,6 +10,7 @@ from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import EDITS
 from gateway.core.formats.anthropic.serializer import THOUGHT_BLOCKS, as_turns, blocks_in
 from gateway.core.formats.tool_calls import is_silent, told_blocks, with_told
+from gateway.core.jsons import Json
 from gateway.core.types.conversation import as_parts, dicts_of, map_parts
 from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BOUND, BREAKPOINT, SIGNED
 
@@ -155,7 +156,6 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-Json = dict[str, Any]
 THINKING_EDITS = "clear_thinking"
 PLAIN_BLOCK_DIGEST_CHARS = 32
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import COVERED, CompactedMessages, edits_of
 from gateway.core.ids import FILE
+from gateway.core.jsons import Json
 from gateway.core.types.chat import CacheMark, NativeRequest, a_pin
 from gateway.core.types.conversation import dicts_of
 from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOINT, named_file, named_picture, part_at
@@ -347,7 +348,6 @@ def _without_mark(block: Block) -> Block:
 # The schemas are those that Anthropic documents for each type. Calls need no conversion: a function's call is
 # `tool_use`.
 
-Json = dict[str, Any]
 TEXT: Json = {"type": "string"}
 LINE_SCHEMA: Json = {"type": "integer"}
 ANTHROPIC_EDITS: Json = {

@@ -12,6 +12,7 @@ from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import applied, with_iterations
 from gateway.core.formats.anthropic.request_parser import BETA, BLOCK_ORDER, PAGE_CITED, PICTURES_NOTE
 from gateway.core.formats.tool_calls import CallIds
+from gateway.core.jsons import Json
 from gateway.core.types.bill import cache_tokens
 from gateway.core.types.conversation import INSTRUCTION_ROLES, dicts_of
 from gateway.core.types.items import (
@@ -24,7 +25,6 @@ from gateway.core.types.items import (
     with_plain_text,
 )
 
-Json = dict[str, Any]
 FINISH = {
     "end_turn": "stop",
     "stop_sequence": "stop",

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from gateway.core import errors
+from gateway.core.jsons import Json
 from gateway.core.types.chat import a_pin
 from gateway.core.types.items import (
     LOCAL_SHELL,
@@ -22,7 +23,6 @@ from gateway.core.types.items import (
     result_text,
 )
 
-Json = dict[str, Any]
 NAMESPACE = "namespace"
 """The type of a group of tools, and the field of a call that names its group."""
 NAMESPACE_SEPARATOR = "__"

@@ -20,6 +20,7 @@ from gateway.core.formats.responses.item_reader import (
     tool_name,
 )
 from gateway.core.formats.responses.response_request import INSTRUCTIONS_FIELD
+from gateway.core.jsons import Json
 from gateway.core.types.chat import NativeRequest
 from gateway.core.types.items import (
     BETWEEN,
@@ -267,7 +268,6 @@ def _join(answer: dict[str, Any], content: dict[str, Any], between: str) -> None
 
 # Tools of a request and their choice, converted to a chat's. Hosted tools stay as they are.
 
-Json = dict[str, Any]
 RESPONSES_TOOL_CHOICES = ("none", "auto", "required")
 ALLOWED_TOOLS_MODES = ("auto", "required")
 OWN_KINDS = ("function", "custom")

@@ -7,6 +7,7 @@ from typing import Any
 from gateway.core import errors, jsons
 from gateway.core.formats.responses.item_reader import names_apart
 from gateway.core.ids import RESPONSE, answer_id
+from gateway.core.jsons import Json
 from gateway.core.types.bill import cache_tokens, without_cache
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import (
@@ -25,7 +26,6 @@ from gateway.core.types.items import (
     status_of,
 )
 
-Json = dict[str, Any]
 OF_A_RESPONSE = frozenset(
     {
         *("id", "created_at", "error", "incomplete_details", "instructions", "metadata", "model", "object", "output"),

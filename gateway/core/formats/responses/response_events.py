@@ -24,6 +24,7 @@ from gateway.core.formats.responses.response_completion import (
     whole_logprobs,
 )
 from gateway.core.ids import MESSAGE
+from gateway.core.jsons import Json
 from gateway.core.types.items import (
     BETWEEN,
     CUSTOM,
@@ -42,7 +43,6 @@ from gateway.core.types.items import (
     with_plain_text,
 )
 
-Json = dict[str, Any]
 Events = list[Json]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
+from gateway.core.jsons import Json
 from gateway.core.types.items import (
     CUSTOM,
     FUNCTION,
@@ -24,7 +25,6 @@ from gateway.core.types.items import (
 )
 from gateway.core.types.tool_steps import text_of
 
-Json = dict[str, Any]
 SEALED_THOUGHTS = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
 RESPONSE_COMMON_FIELDS = (

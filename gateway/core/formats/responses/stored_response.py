@@ -6,13 +6,13 @@ from typing import Any
 
 from gateway.core.formats.responses.response_completion import ECHOED, ENCRYPTED, echo, with_sealed
 from gateway.core.ids import content_digest
+from gateway.core.jsons import Json
 from gateway.core.types.agents import CHAT
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.core.types.items import answered_kind, call_kinds, items_of
 from gateway.core.types.tool_steps import calls_of
 from gateway.core.types.turn import OWN_INSTRUCTIONS, is_own
 
-Json = dict[str, Any]
 Named = tuple[str, Json]
 """A message with its id."""
 RESPONSE_ECHOED_FIELDS = (

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptCount, PromptCounter
+from gateway.core.jsons import Json
 from gateway.core.ports import TokenCounter
 from gateway.core.types.chat import ModelFacts
 from gateway.core.types.conversation import ConversationMessage, TokenCounts
@@ -18,7 +18,6 @@ from gateway.core.types.window import ForwardedMessages, WindowInputs
 from gateway.pipeline.stored_turn import with_counts
 from tests.unit.making import assistant, stored, system, tool, user
 
-Json = dict[str, Any]
 GPT = ModelFacts("gpt-4o")
 MODELS = [GPT, ModelFacts("gpt-3.5-turbo"), ModelFacts("openai/some-llama", token_margin=1.17)]
 WORDS = st.text('abc XYZ\n.,é数据🙂<|endoftext|>{}"', max_size=60)

@@ -1,16 +1,14 @@
 """Calls of tools that another provider ran, before upstreams that know nothing of them (guarantee §1.14)."""
 
-from typing import Any
-
 import pytest
 
 from gateway.core.formats.anthropic.plain_blocks import plain_messages
 from gateway.core.formats.anthropic.request_parser import read_request as read_messages
 from gateway.core.formats.responses.request_parser import read_request as read_response
+from gateway.core.jsons import Json
 from gateway.pipeline.payload import without_items
 from tests.unit.making import chat as made_chat
 
-Json = dict[str, Any]
 SEALED = "c2VhbGVk" * 20
 PICTURE = "iVBORw0KGgo" * 20
 BEFORE, AFTER = {"role": "user", "content": "first"}, {"role": "user", "content": "then"}

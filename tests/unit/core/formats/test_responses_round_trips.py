@@ -1,7 +1,6 @@
 """What is shown and sent again is what it was, and a stream says what a whole answer says."""
 
 import json
-from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -10,11 +9,11 @@ from gateway.core.formats.responses.request_parser import read_request
 from gateway.core.formats.responses.response_completion import echo, response_of
 from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.formats.stream_record import StreamRecord
+from gateway.core.jsons import Json
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import TYPED, TYPED_CALLS, arguments_of, call_kinds, items_of, result_item, result_text
 from tests.support.strict_responses import check_event, check_response
 
-Json = dict[str, Any]
 TEXTS = st.text(min_size=1, max_size=12)
 IDS = st.text("abc123", min_size=1, max_size=4)
 FUNCTION = st.builds(

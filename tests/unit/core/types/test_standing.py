@@ -1,13 +1,13 @@
 """What a stored bill leaves out of its list is what the messages give again, whatever they are (ADR 19)."""
 
 import random
-from typing import Any
 
 import pytest
 
 from gateway.billing.metadata import in_answer, response_metadata
 from gateway.context.artifacts.collect import extract_artifacts_from_messages, unique_ids
 from gateway.core import jsons
+from gateway.core.jsons import Json
 from gateway.core.types.bill import ArtifactUsageRecord, ContextUtilizationMetadata, ResponseMetadata
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.omitted_records import (
@@ -22,7 +22,6 @@ from gateway.core.types.omitted_records import (
     without_message,
 )
 
-Json = dict[str, Any]
 TEXTS = ["still running", "done", *(f"result {n}" for n in range(30))]
 
 

@@ -1,15 +1,13 @@
 """Which mode a conversation has, and what its system message is (guarantee §11.7)."""
 
-from typing import Any
-
 import pytest
 
 from gateway.core.config.loading import load_settings
 from gateway.core.config.settings import PromptModes, PromptProfiles
+from gateway.core.jsons import Json
 from gateway.pipeline.features.prompt_profiles import PROFILE_MODES, composed, inferred, monolith
 from tests.support.o200k import text_tokens
 
-Json = dict[str, Any]
 TOLD: Json = {"role": "tool", "tool_call_id": "update_task", "content": "done"}
 
 

@@ -2,16 +2,15 @@
 
 import itertools
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.jsons import Json
 from gateway.pipeline.guards.masking import ChoiceRestorer, PlaceholderMap, TextRestorer, restored
 from tests.unit.pipeline.guards.values import VALUES, vault
 
-Json = dict[str, Any]
 PARTS = st.one_of(
     st.sampled_from(range(len(VALUES))), st.text(max_size=8), st.sampled_from(["<", "<EM", "<<", "<A_b", ">", "\n"])
 )
