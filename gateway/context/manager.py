@@ -42,16 +42,7 @@ from gateway.context.planner import (
     planner_task,
     prospects_of,
 )
-from gateway.context.planning.decision import (
-    NO_ARTIFACTS,
-    NO_PLANNER,
-    NOTHING_TO_PLAN,
-    EarlierWindow,
-    holds_reduced,
-    may_be_planned,
-    records_of,
-    weighed,
-)
+from gateway.context.planning import decision
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.whole_files import NO_OWN_FILES, NativePdfs, OwnFiles
 from gateway.context.window.counting import REPLY_TOKENS, PromptCounter, prompt_tokens
@@ -175,12 +166,12 @@ def _utilization(
     if source.budget.turns is not None and turns > source.budget.turns.most and utilization.messages_excluded:
         utilization.left_by = MAX_TURNS
     new = material.attached[len(history.attachments) :]
-    earlier = EarlierWindow.of(material, measured.unreduced, history.stored, new)
+    earlier = decision.EarlierWindow.of(material, measured.unreduced, history.stored, new)
     if (memory := fitted.forwarded.memory) is not None:
         tokens = measured.counting.message(memory.body)
         utilization.memory = {"pinned": len(memory.pinned), "segments": len(memory.segments), "tokens": tokens}
     utilization.warnings += _without_text(material)
-    utilization.artifacts_processed = records_of(
+    utilization.artifacts_processed = decision.records_of(
         material, fitted, named=request.store, earlier_window=earlier, notes=history.notes
     )
     utilization.workflow_spec_tokens = _workflow_spec_tokens(measured, utilization)
@@ -232,7 +223,7 @@ def _strategy(material: WindowInputs, fitted: PackedWindow) -> str:
     §6). A tool result that is forwarded as text in full was restored, not decided on."""
     restored = {a.artifact_id: a.content for a in material.restored}
     decided = any(restored.get(key) != r.text for key, r in fitted.selection.renderings.items())
-    if material.artifacts and (decided or holds_reduced(material, fitted)):
+    if material.artifacts and (decided or decision.holds_reduced(material, fitted)):
         return "heuristic"
     if fitted.selection.first > 0 or fitted.selection.left_out:
         return "simple"
@@ -309,7 +300,7 @@ def context_as_sent(
         return None
     fitted = fitted_as_sent(request.messages, plain, counter)
     utilization = measured_utilization(request, budget, fitted, len(request.messages), settings.warning_threshold)
-    utilization.planning_reason = NO_ARTIFACTS
+    utilization.planning_reason = decision.NO_ARTIFACTS
     return BuiltContext(fitted, utilization, material=None)
 
 
@@ -467,7 +458,7 @@ class ContextManager:
             measured = await ranking.run(small, measure, inputs, counter, ranking)
             roomy = await ranking.run(small, with_room, measured) if measured.unreduced.new_pass else measured
             planners = None
-            if self._planning is not None and may_be_planned(inputs.request.options, measured.material):
+            if self._planning is not None and decision.may_be_planned(inputs.request.options, measured.material):
                 planners = self._planning.planners(inputs.request, access)
             proposal = await ranking.run(small, decide, roomy, planners is not None)
             if proposal.fitted.new_pass and roomy is not measured:  # the space made is too small for the question
@@ -484,17 +475,19 @@ class ContextManager:
         if not proposal.decision.use:
             return proposal, None
         if planners is None or planning is None:
-            return proposal, PlanResult(fallback_reason=NO_PLANNER, asked=False)
-        proposal = replace(proposal, decision=weighed(proposal.decision, prospects_of(proposal)))
+            return proposal, PlanResult(fallback_reason=decision.NO_PLANNER, asked=False)
+        proposal = replace(proposal, decision=decision.weighed(proposal.decision, prospects_of(proposal)))
         if not proposal.decision.use:
             return proposal, None
         task = await ranking.run(small, planner_task, proposal)
         if task is None:
-            return proposal, PlanResult(fallback_reason=NOTHING_TO_PLAN, asked=False)
+            return proposal, PlanResult(fallback_reason=decision.NOTHING_TO_PLAN, asked=False)
         if not proposal.fitted.new_pass:
             prospects = await ranking.run(small, planning.prospects, proposal, task, planners)
             resting = await planning.is_resting(request, planners)
-            proposal = replace(proposal, decision=weighed(proposal.decision, replace(prospects, resting=resting)))
+            proposal = replace(
+                proposal, decision=decision.weighed(proposal.decision, replace(prospects, resting=resting))
+            )
         if not proposal.decision.use:
             return proposal, None
         with self._hooks.on_step("plan"):

@@ -33,14 +33,8 @@ from gateway.core.types.chat import (
     TurnBound,
 )
 from gateway.core.types.conversation import ConversationHistory
+from gateway.pipeline import payload
 from gateway.pipeline.parts import PipelineParts
-from gateway.pipeline.payload import (
-    budget_for,
-    tightened,
-    upstream_request,
-    without_unknown_thoughts,
-    writable,
-)
 from gateway.pipeline.settlement import RequestSettlement
 from gateway.pipeline.stages import (
     KeptFrame,
@@ -107,7 +101,7 @@ class RequestPreparer:
         else:
             request = self._protocols.of_chat(target.chosen, request)
         if request.api == "messages" and wire.deployment.protocol != "anthropic":
-            request = replace(request, forward=writable(request.forward, facts))
+            request = replace(request, forward=payload.writable(request.forward, facts))
         features, budget = self._parts.features.of(asked), self._budget(request, facts)
         prepared = PreparedRequest(asked, request, target, wire, facts, budget, features)
         for hook in features.on_request if request.options.mode != "off" else ():
@@ -118,7 +112,7 @@ class RequestPreparer:
         options = request.options
         if options.mode == "off":
             return PromptBudget(None, None, clear_above=options.clear_above)
-        budget = budget_for(facts, request.forward, options.max_input_tokens, self._settings)
+        budget = payload.budget_for(facts, request.forward, options.max_input_tokens, self._settings)
         if self._turns is None and options.clear_above is None:
             return budget
         return replace(budget, turns=self._turns, clear_above=options.clear_above)
@@ -276,7 +270,7 @@ class RequestPreparer:
         prepared = run.prepared
         if isinstance(refusal, errors.UpstreamOverflow):
             return await self._refitted(run, refusal)
-        if (bare := without_unknown_thoughts(prepared, refusal)) is not None:
+        if (bare := payload.without_unknown_thoughts(prepared, refusal)) is not None:
             return bare
         native, wire = prepared.request.native, prepared.wire
         if (
@@ -309,7 +303,7 @@ class RequestPreparer:
             overflow.explain(window, context.fitted.tokens if context else None)
             raise overflow
         self._settlement.metrics.upstream_failed(request.model, overflow)
-        budget = tightened(prepared.budget, context.fitted.tokens, overflow.reported, overflow.limit)
+        budget = payload.tightened(prepared.budget, context.fitted.tokens, overflow.reported, overflow.limit)
         known = self._parts.router.facts(request.model, target.chosen)
         if known != facts:  # its window is known by now
             whole = self._budget(request, known)
@@ -574,7 +568,7 @@ class UpstreamSender:
         """Asks for a whole answer. Raises GatewayError: see `core/errors`."""
 
         async def complete(prepared: PreparedRequest, attempt: upstreams.RoutingAttempt) -> JsonAnswer:
-            request = upstream_request(prepared, self._headers(prepared, route), run.scope)
+            request = payload.upstream_request(prepared, self._headers(prepared, route), run.scope)
             answer = await self._upstream.complete(prepared.wire.deployment, request)
             attempt.answered()
             usage = answer.body.get("usage")
@@ -590,7 +584,7 @@ class UpstreamSender:
         """Opens a stream, and returns when it has begun; `stack` holds it open. Raises as `whole`."""
 
         async def opening(prepared: PreparedRequest, attempt: upstreams.RoutingAttempt) -> ChunkStream:
-            request = upstream_request(prepared, self._headers(prepared, route), run.scope)
+            request = payload.upstream_request(prepared, self._headers(prepared, route), run.scope)
             opened = await stack.enter_async_context(self._upstream.stream(prepared.wire.deployment, request))
             attempt.answered()
 

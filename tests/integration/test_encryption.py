@@ -19,16 +19,8 @@ from gateway.storage.conversations.conversation_records import ConversationRecor
 from gateway.storage.database import schema
 from gateway.storage.database.migrate import require_current
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
+from gateway.storage.encryption import rewrite
 from gateway.storage.encryption.columns import OF_COLUMN, PREFIX, key_id
-from gateway.storage.encryption.rewrite import (
-    contents,
-    find_others,
-    forget_before,
-    note_key,
-    noted_keys,
-    require_keys,
-    seal_all,
-)
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import message, turn
 from tests.support.schemas import bring_up
@@ -49,7 +41,7 @@ async def open_with(storage_url: str) -> AsyncIterator[Opened]:
         )
         opened.append(found)
         await bring_up(found)
-        await note_key(found)
+        await rewrite.note_key(found)
         return found
 
     yield opening
@@ -89,7 +81,7 @@ async def sealed_values(transactions: DatabaseTransactions) -> Iterator[str]:
     def work(connection: sa.Connection) -> list[str]:
         return [
             value
-            for each in contents()
+            for each in rewrite.contents()
             for column in each.columns
             for value in connection.execute(sa.select(sa.type_coerce(column, sa.Text))).scalars()
             if value
@@ -144,12 +136,12 @@ async def test_s12_11_keys_rotate_beside_what_is_written(open_with: Opened) -> N
     second = await open_with(SECOND, FIRST)
     await say(second, "conv_second")
     assert [await said(second, f"conv_{name}") for name in ("plain", "first", "second")] == [CANARY] * 3
-    await require_keys(second)
-    found = sum([each.rows.total() async for each in find_others(second)])
-    done = sum([each.rows.total() async for each in seal_all(second)])
+    await rewrite.require_keys(second)
+    found = sum([each.rows.total() async for each in rewrite.find_others(second)])
+    done = sum([each.rows.total() async for each in rewrite.seal_all(second)])
     assert found == done > 0
-    assert [each.rows.total() async for each in seal_all(second)] == [0] * (len(contents()) + 1)
-    assert await forget_before(second) == {key_id(bytes.fromhex(FIRST))}
+    assert [each.rows.total() async for each in rewrite.seal_all(second)] == [0] * (len(rewrite.contents()) + 1)
+    assert await rewrite.forget_before(second) == {key_id(bytes.fromhex(FIRST))}
     alone = await open_with(SECOND)
     await require_current(alone)
     assert [await said(alone, f"conv_{name}") for name in ("plain", "first", "second")] == [CANARY] * 3
@@ -173,7 +165,7 @@ async def test_a_key_to_read_with_alone_writes_plain(open_with: Opened) -> None:
     await say(ready, "conv_ready")
     await say(first, "conv_first")
     assert await said(ready, "conv_first") == await said(first, "conv_ready") == CANARY
-    assert await ready.run(noted_keys) == {key_id(bytes.fromhex(FIRST))}
+    assert await ready.run(rewrite.noted_keys) == {key_id(bytes.fromhex(FIRST))}
 
 
 async def test_completions_and_conversations_are_chosen_by_metadata(open_with: Opened) -> None:

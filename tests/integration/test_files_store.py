@@ -14,17 +14,10 @@ import pytest
 import sqlalchemy as sa
 from pydantic import SecretStr
 
+from gateway.core import errors
 from gateway.core.clock import SystemClock
 from gateway.core.config.setting_sections import FileSettings, S3Settings
 from gateway.core.config.settings import CacheSettings
-from gateway.core.errors import (
-    ContentUnreadable,
-    FileNotFound,
-    FilesQuotaExceeded,
-    Overloaded,
-    RequestTooLarge,
-    StorageUnavailable,
-)
 from gateway.core.ports import CacheBackend, ContentStore
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.audit_log import AuditActor
@@ -127,7 +120,7 @@ async def test_s14_5_what_was_put_is_read_until_it_is_deleted(contents: ContentS
     assert name in await all_names(contents)
     await contents.delete(name, name)
     assert name not in await all_names(contents)
-    with pytest.raises(StorageUnavailable):
+    with pytest.raises(errors.StorageUnavailable):
         await whole(contents.open(name))
 
 
@@ -172,7 +165,7 @@ async def test_s14_5_a_content_stands_once_and_goes_with_its_last_file(
     await files.delete(tenant, first.id, None)
     record, pieces = await files.content(tenant, second.id)
     assert (await whole(pieces), record.size) == (b"same", 4)
-    with pytest.raises(FileNotFound):
+    with pytest.raises(errors.FileNotFound):
         await files.content(f"{tenant}-other", second.id)
     await files.delete(tenant, second.id, None)
     assert len(await all_names(contents)) == before
@@ -238,11 +231,11 @@ async def test_s14_5_what_a_failed_request_was_told_of_a_file_is_not_kept(
 async def test_s14_5_bounds_and_quotas(make: Make, contents: ContentStore, tenant: str) -> None:
     files, caller = make(max_bytes=10, quota_bytes=12), RequestCaller(tenant, None, {})
     before = len(await all_names(contents))
-    with pytest.raises(RequestTooLarge):
+    with pytest.raises(errors.RequestTooLarge):
         await files.add(caller, of(b"x" * 11), said)
     both = (files.add(caller, of(each * 7), said) for each in (b"a", b"b"))
     found = await asyncio.gather(*both, return_exceptions=True)
-    assert sorted(isinstance(each, FilesQuotaExceeded) for each in found) == [False, True]
+    assert sorted(isinstance(each, errors.FilesQuotaExceeded) for each in found) == [False, True]
     assert len(await all_names(contents)) == before + 1
 
 
@@ -264,7 +257,7 @@ async def test_s14_6_files_that_are_fetched_at_once_are_bounded(
     monkeypatch.setattr(contents, "open", slowly)
     first = asyncio.create_task(files.whole(tenant, small))
     await began.wait()
-    with pytest.raises(Overloaded):
+    with pytest.raises(errors.Overloaded):
         await files.whole(tenant, small)
     goes_on.set()
     assert len((await first)[1]) == 10
@@ -283,7 +276,7 @@ async def test_s14_5_what_expired_is_gone_at_once_and_deleted_by_the_upkeep(
     await contents.put(left, of(b"left behind"))
     await contents.put(running, of(b"of an upload that runs"))
     clock.at += timedelta(seconds=3601)
-    with pytest.raises(FileNotFound):
+    with pytest.raises(errors.FileNotFound):
         await files.find(tenant, made.id)
     assert (await files.page(tenant, FileQuery(10))).found == ()
     assert await files.upkeep() >= 1
@@ -305,7 +298,7 @@ async def test_s14_5_contents_are_sealed_under_the_storages_key(
         assert await whole((await files.content(tenant, made.id, start))[1]) == (b"secret words " * 200_000)[start:]
     for name in [each for each in await all_names(contents) if each.endswith(".s")]:
         assert b"secret words" not in await whole(contents.open(name))
-    with pytest.raises(ContentUnreadable):
+    with pytest.raises(errors.ContentUnreadable):
         await whole((await make().content(tenant, made.id))[1])
     await files.delete(tenant, made.id, None)
 
@@ -322,7 +315,7 @@ async def test_s14_5_a_sealed_content_cannot_be_cut_or_moved(size: int) -> None:
         (raw + raw, "a"),
         (raw[:-1] + bytes([raw[-1] ^ 1]), "a"),
     ):
-        with pytest.raises(ContentUnreadable):
+        with pytest.raises(errors.ContentUnreadable):
             await whole(opened(of(other), name, vault))
 
 
@@ -532,7 +525,7 @@ async def test_s12_16_an_upload_that_breaks_off_takes_nobodys_turn(
     contents.goes.set()
     files = FileService(rows, {"it": contents}, "it", FileSettings(max_bytes=4), None)  # type: ignore[dict-item]
     for _ in range(2 * PIECES_AT_ONCE):
-        with pytest.raises(RequestTooLarge):
+        with pytest.raises(errors.RequestTooLarge):
             await files.add(RequestCaller("busy", None, {}), of(b"12345"), said)
     async with asyncio.timeout(5):
         assert (await files.add(RequestCaller("busy", None, {}), of(b"1234"), said)).size == 4

@@ -7,17 +7,7 @@ import httpx
 import pytest
 import respx
 
-from gateway.core.errors import (
-    GatewayError,
-    InvalidRequest,
-    Unauthorized,
-    UpstreamAuth,
-    UpstreamInterrupted,
-    UpstreamInvalidResponse,
-    UpstreamOverflow,
-    UpstreamRefused,
-    UpstreamUnreachable,
-)
+from gateway.core import errors
 from tests.integration.litellm_calls import ASK, TOOLS, Json, complete, deployment, streamed
 from tests.support import anthropic_wire as wire
 
@@ -192,7 +182,7 @@ async def test_s1_nothing_is_put_in_the_place_of_blank_texts(provider: respx.Rou
 )
 async def test_s1_what_the_model_cannot_take_is_refused_and_not_left_out(provider: respx.Route, part: Json) -> None:
     text = {"type": "text", "text": "What is said there?"}
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(errors.InvalidRequest) as caught:
         await complete(deployment(SONNET), {"role": "user", "content": [part, text]})
     assert caught.value.code == "unsupported_parameter"
     assert not provider.called
@@ -253,7 +243,7 @@ async def test_s1_unknown_fields_go_up(provider: respx.Route) -> None:
 )
 async def test_s8_a_client_cannot_set_what_is_the_operators(provider: respx.Route, field: str) -> None:
     """§8: no field of a request chooses where a key goes, or turns litellm's own knobs."""
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(errors.InvalidRequest) as caught:
         await complete(deployment(SONNET), **{field: "http://127.0.0.1:9"})
     assert (caught.value.param, caught.value.status) == (field, 400)
     assert not provider.called
@@ -277,7 +267,7 @@ async def test_s7_1_what_litellm_cannot_translate_is_a_400_that_names_the_field(
     provider: respx.Route, fields: dict[str, Any], param: str
 ) -> None:
     """Some of its own errors are a key in quotation marks, and none says where."""
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(errors.InvalidRequest) as caught:
         await complete(deployment(SONNET), **fields)
     assert caught.value.param == param
     assert len(caught.value.message.split()) > 2
@@ -286,7 +276,7 @@ async def test_s7_1_what_litellm_cannot_translate_is_a_400_that_names_the_field(
 
 async def test_s7_a_parameter_that_the_provider_lacks_is_a_400(provider: respx.Route) -> None:
     """§7: bad input is a 4xx that names the field; `drop_params` in the configuration drops it instead."""
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(errors.InvalidRequest) as caught:
         await complete(deployment(SONNET), n=2)
     assert (caught.value.param, caught.value.code) == ("n", "unsupported_parameter")
     assert "litellm" not in caught.value.message.lower()
@@ -299,18 +289,18 @@ async def test_s7_a_parameter_that_the_provider_lacks_is_a_400(provider: respx.R
 @pytest.mark.parametrize(
     ("status", "kind", "raised", "shown"),
     [
-        (400, "invalid_request_error", UpstreamRefused, 400),
-        (404, "not_found_error", UpstreamRefused, 404),
-        (413, "request_too_large", UpstreamRefused, 413),
-        (429, "rate_limit_error", UpstreamRefused, 429),
-        (500, "api_error", UpstreamRefused, 500),
-        (529, "overloaded_error", UpstreamRefused, 529),
-        (401, "authentication_error", UpstreamAuth, 502),
-        (403, "permission_error", UpstreamAuth, 502),
+        (400, "invalid_request_error", errors.UpstreamRefused, 400),
+        (404, "not_found_error", errors.UpstreamRefused, 404),
+        (413, "request_too_large", errors.UpstreamRefused, 413),
+        (429, "rate_limit_error", errors.UpstreamRefused, 429),
+        (500, "api_error", errors.UpstreamRefused, 500),
+        (529, "overloaded_error", errors.UpstreamRefused, 529),
+        (401, "authentication_error", errors.UpstreamAuth, 502),
+        (403, "permission_error", errors.UpstreamAuth, 502),
     ],
 )
 async def test_s7_errors_keep_status_words_and_retry_after(
-    provider: respx.Route, stream: bool, status: int, kind: str, raised: type[GatewayError], shown: int
+    provider: respx.Route, stream: bool, status: int, kind: str, raised: type[errors.GatewayError], shown: int
 ) -> None:
     """§7: status, `Retry-After` and the original body stay; an operator's refused key is a 502 without the body."""
     body = wire.error(kind, "not now: sk-operators-own")
@@ -322,7 +312,7 @@ async def test_s7_errors_keep_status_words_and_retry_after(
     assert provider.call_count == 1, "nothing is tried again"
     told = json.dumps(error.body())
     assert "sk-operators-own" not in told
-    if raised is UpstreamRefused:
+    if raised is errors.UpstreamRefused:
         assert error.headers == {"retry-after": "7"}
         shape = error.body()["error"]
         assert (shape["message"], shape["code"]) == ("not now: ***", kind)
@@ -336,7 +326,7 @@ async def test_s7_overflow(provider: respx.Route, stream: bool) -> None:
     """§7: every provider's overflow is `context_length_exceeded`, with the figures that a refit needs."""
     body = wire.error("invalid_request_error", "prompt is too long: 200100 tokens > 200000 maximum")
     provider.mock(httpx.Response(400, json=body))
-    with pytest.raises(UpstreamOverflow) as caught:
+    with pytest.raises(errors.UpstreamOverflow) as caught:
         await (streamed if stream else complete)(deployment(SONNET))
     assert (caught.value.reported, caught.value.limit) == (200_100, 200_000)
     assert caught.value.body()["error"]["code"] == "context_length_exceeded"
@@ -353,7 +343,7 @@ async def test_s7_a_connection_that_failed_is_tried_once_more(provider: respx.Ro
     await (streamed if stream else complete)(deployment(SONNET))
     assert provider.call_count == 2
     provider.side_effect = httpx.ConnectError("refused")
-    with pytest.raises(UpstreamUnreachable):
+    with pytest.raises(errors.UpstreamUnreachable):
         await (streamed if stream else complete)(deployment(SONNET))
     assert provider.call_count == 4
 
@@ -368,7 +358,7 @@ async def test_s7_a_stream_that_breaks_off_has_no_clean_end(provider: respx.Rout
         choice, _ = await streamed(deployment(SONNET))
         assert choice["finish_reason"] == "stop"
         return
-    with pytest.raises(UpstreamInterrupted):
+    with pytest.raises(errors.UpstreamInterrupted):
         await streamed(deployment(SONNET))
 
 
@@ -378,7 +368,7 @@ async def test_s7_an_error_event_in_a_stream(provider: respx.Route) -> None:
     broken = [*events[:3], wire.event(wire.error("overloaded_error", "Overloaded"))]
     stream = {"content-type": "text/event-stream"}
     provider.mock(httpx.Response(200, headers=stream, content=b"".join(broken)))
-    with pytest.raises(UpstreamRefused, match="Overloaded") as caught:
+    with pytest.raises(errors.UpstreamRefused, match="Overloaded") as caught:
         await streamed(deployment(SONNET))
     assert caught.value.status >= 500
 
@@ -389,7 +379,7 @@ async def test_s7_an_answer_that_is_none(provider: respx.Route, stream: bool, co
     """§7: HTML, nothing, or half an object with status 200 is an upstream fault, not a 500."""
     kind = "text/event-stream" if stream else "application/json"
     provider.mock(httpx.Response(200, headers={"content-type": kind}, content=content))
-    with pytest.raises((UpstreamInvalidResponse, UpstreamInterrupted)) as caught:
+    with pytest.raises((errors.UpstreamInvalidResponse, errors.UpstreamInterrupted)) as caught:
         await (streamed if stream else complete)(deployment(SONNET))
     assert caught.value.status == 502
 
@@ -406,11 +396,11 @@ async def test_s8_the_clients_own_key_goes_up(provider: respx.Route, monkeypatch
     """§8: an entry without a key is called with the client's; no key is taken from the environment."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-of-the-environment")
     provider.mock(httpx.Response(401, json=wire.error("authentication_error", "invalid x-api-key")))
-    with pytest.raises(UpstreamRefused) as caught:
+    with pytest.raises(errors.UpstreamRefused) as caught:
         await complete(deployment(SONNET, api_key=None, caller="sk-clients-own"))
     assert caught.value.status == 401
     assert provider.calls.last.request.headers["x-api-key"] == "sk-clients-own"
-    with pytest.raises(Unauthorized):
+    with pytest.raises(errors.Unauthorized):
         deployment(SONNET, api_key=None)
 
 
@@ -453,7 +443,7 @@ async def test_s1_legacy_calls_and_their_results_stay_pairs(provider: respx.Rout
 
 @pytest.mark.parametrize("options", ["near", [1], 0])
 async def test_s7_a_field_that_litellm_cannot_read_is_a_400(provider: respx.Route, options: Any) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(errors.InvalidRequest):
         await complete(deployment(SONNET), ASK, web_search_options=options)
     assert not provider.called
 
@@ -461,7 +451,7 @@ async def test_s7_a_field_that_litellm_cannot_read_is_a_400(provider: respx.Rout
 async def test_s7_messages_that_cannot_be_translated_are_a_400(provider: respx.Route) -> None:
     """§7: bad input is never a 5xx."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png,nothing"}}
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(errors.InvalidRequest) as caught:
         await complete(deployment(SONNET), {"role": "user", "content": [image]})
     assert "Traceback" not in caught.value.message
     assert not provider.called

@@ -11,18 +11,7 @@ from gateway.api.messages.endpoint import chat_request
 from gateway.api.request.chat_shapes import BILL, MESSAGES, MODEL
 from gateway.api.request.gateway_fields import ContextField
 from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request
-from gateway.api.server.asgi import (
-    LARGE_BODY,
-    LargeBodies,
-    Receive,
-    Scope,
-    Send,
-    answer_headers,
-    json_body,
-    read_body,
-    send_json,
-    until_disconnect,
-)
+from gateway.api.server import asgi
 from gateway.api.shapes import Json, said, shape
 from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import Settings
@@ -61,32 +50,34 @@ class CompressEndpoint:
     auth: KeyAuthenticator
     settings: Settings
     clock: ports.Clock
-    large_bodies: LargeBodies
+    large_bodies: asgi.LargeBodies
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         at, started, facts = self.clock.now(), self.clock.monotonic(), scope["gateway"]
         caller = await self.auth.caller(scope)
         facts["tenant"] = caller.tenant
         with self.large_bodies.place(caller.tenant) as place:
-            raw = await read_body(scope, receive, self.settings.server.max_body_bytes, place)
+            raw = await asgi.read_body(scope, receive, self.settings.server.max_body_bytes, place)
             arrival = RequestArrival(facts["request_id"], at, started, len(raw), facts)
-            asked = await offload_if(len(raw) >= LARGE_BODY, self._read, raw, told_headers(scope), caller, arrival)
+            asked = await offload_if(len(raw) >= asgi.LARGE_BODY, self._read, raw, told_headers(scope), caller, arrival)
             if asked.request.conversation != ConversationRef():
                 check_known(caller.tenant)
             facts.update(model=asked.request.model, stream=False, store=False)
             try:
-                answer = await until_disconnect(receive, self._fitted(asked.request, asked.body))
+                answer = await asgi.until_disconnect(receive, self._fitted(asked.request, asked.body))
             except errors.InvalidRequest as error:
                 renamed(error, asked.own_name)
                 raise
         bill = answer["response_metadata"]
-        await send_json(send, 200, answer, answer_headers(bill["conversation_id"], bill["cost"]["total_cost"]))
+        await asgi.send_json(
+            send, 200, answer, asgi.answer_headers(bill["conversation_id"], bill["cost"]["total_cost"])
+        )
 
     def _read(
         self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
     ) -> "_CompressRequest":
         """Raises InvalidRequest: a field breaks a rule; `param` names it."""
-        body = json_body(raw)
+        body = asgi.json_body(raw)
         check_spelling(body, self.settings)
         reading = read_request(body, headers, counted=True) if _is_anthropics(body) else None
         own_name = reading.own_name if reading is not None else str

@@ -21,20 +21,7 @@ from gateway.api.conversations.replay_request import (
 )
 from gateway.api.conversations.turn_endpoints import NOTHING, sum_of
 from gateway.api.request.validation import check_conversation_id
-from gateway.api.server.asgi import (
-    CLIENT,
-    EVENT_STREAM,
-    STREAM_END,
-    Receive,
-    Scope,
-    Send,
-    answer_headers,
-    event,
-    json_body,
-    send_json,
-    send_start,
-    until_disconnect,
-)
+from gateway.api.server import asgi
 from gateway.api.server.middleware import note_fault
 from gateway.api.shapes import AgentName, Json, NamedConversation, Usd, either, many, shape, shown
 from gateway.core import errors, ids, jsons, ports
@@ -114,22 +101,22 @@ class ReplayEndpoint:
     settings: Settings
     clock: ports.Clock
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         got = await received(scope, receive, self.auth, self.settings.server.max_body_bytes)
         conversation_id = check_conversation_id(scope["path_params"]["conversation_id"])
         scope["gateway"]["conversation_id"] = conversation_id
-        fields = replay_field(json_body(got.raw))
-        client = scope.get(CLIENT)
+        fields = replay_field(asgi.json_body(got.raw))
+        client = scope.get(asgi.CLIENT)
         has_left = chat.never_leaves if client is None else client.has_left
         asking = _ReplayCaller(got.caller, conversation_id, has_left, scope=scope)
         if fields.replay_id is None and (keyed_request := keyed(scope)) is not None:
             asking = replace(asking, name=await self._named(asking, keyed_request.key))
         if fields.dry_run:
-            answer = await until_disconnect(receive, self._estimate(asking, fields))
-            await send_json(send, 200, answer, answer_headers(conversation_id))
+            answer = await asgi.until_disconnect(receive, self._estimate(asking, fields))
+            await asgi.send_json(send, 200, answer, asgi.answer_headers(conversation_id))
             return
         stream = _ReplayEvents(scope, send, conversation_id)
-        await until_disconnect(receive, self._run(asking, fields, stream))
+        await asgi.until_disconnect(receive, self._run(asking, fields, stream))
 
     async def turn_of(self, tenant: str, conversation_id: str, request_id: str) -> int | None:
         """Finds the number of the turn on the current branch that a request belongs to; None: it belongs to none."""
@@ -324,7 +311,7 @@ class _ReplayCaller:
     conversation_id: str
     has_left: Callable[[], bool]
     name: str | None = None
-    scope: Scope | None = None
+    scope: asgi.Scope | None = None
 
 
 class _ReplayTeller(Protocol):
@@ -366,7 +353,7 @@ class _ReplayNotes:
 class _ReplayEvents:
     """Sends the events of a replay. The status line waits for the first of them."""
 
-    def __init__(self, scope: Scope, send: Send, conversation_id: str) -> None:
+    def __init__(self, scope: asgi.Scope, send: asgi.Send, conversation_id: str) -> None:
         self._scope = scope
         self._send = send
         self._conversation_id = conversation_id
@@ -387,12 +374,12 @@ class _ReplayEvents:
 
     async def end(self, figures: Json) -> None:
         await self._event({**self._named(), **figures})
-        await self._send({"type": "http.response.body", "body": STREAM_END})
+        await self._send({"type": "http.response.body", "body": asgi.STREAM_END})
 
     async def fail(self, error: errors.GatewayError) -> None:
         """Ends the stream with an error, without `[DONE]` (guarantee §7)."""
         note_fault(self._scope["gateway"], error)
-        await self._send({"type": "http.response.body", "body": event(error.body())})
+        await self._send({"type": "http.response.body", "body": asgi.event(error.body())})
 
     def _named(self) -> Json:
         found: Json = {"object": "conversation.replay", "conversation": {"id": self._conversation_id}}
@@ -404,8 +391,8 @@ class _ReplayEvents:
     async def _event(self, data: object) -> None:
         if not self.begun:
             self.begun = True
-            await send_start(self._send, 200, {**EVENT_STREAM, **answer_headers(self._conversation_id)})
-        await self._send({"type": "http.response.body", "body": event(data), "more_body": True})
+            await asgi.send_start(self._send, 200, {**asgi.EVENT_STREAM, **asgi.answer_headers(self._conversation_id)})
+        await self._send({"type": "http.response.body", "body": asgi.event(data), "more_body": True})
 
 
 def _as_turn(told: turn_replays.ReplayTurnEnd) -> ReplayedTurnObject:

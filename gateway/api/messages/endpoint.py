@@ -11,17 +11,7 @@ from gateway.api.request.body_cache import BodyCache, ReadAsChat
 from gateway.api.request.chat_shapes import ATTACHED, BILL, CONVERSATION, MESSAGES
 from gateway.api.request.gateway_fields import ContextField
 from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request, plain_messages
-from gateway.api.server.asgi import (
-    EVENT_STREAM,
-    SENDING,
-    Receive,
-    Scope,
-    Send,
-    json_body,
-    named_event,
-    send_json,
-    send_start,
-)
+from gateway.api.server import asgi
 from gateway.api.shapes import Json, said, shape
 from gateway.core import ids, jsons
 from gateway.core.config.settings import Settings
@@ -93,7 +83,7 @@ async def resolved(body: Json, tenant: str, store: ConversationStore) -> Resolve
     return ResolvedBlocks(edits.expanded(body, found, compacted), secret, ref)
 
 
-async def send_paused(paused: PausedRequest, sealer: CompactionSealer, send: Send) -> None:
+async def send_paused(paused: PausedRequest, sealer: CompactionSealer, send: asgi.Send) -> None:
     """Sends an answer that is a compaction block: no model was called, nothing is billed or stored."""
     request = paused.request
     sealer = replace(sealer, messages=request.messages, at=paused.at)
@@ -103,7 +93,7 @@ async def send_paused(paused: PausedRequest, sealer: CompactionSealer, send: Sen
     ended = {"stop_reason": "compaction", "stop_sequence": None}
     applied: Json = {"context_management": {"applied_edits": []}}
     if not request.stream:
-        await send_json(send, 200, {**message, "content": [block], **ended, "usage": usage, **applied})
+        await asgi.send_json(send, 200, {**message, "content": [block], **ended, "usage": usage, **applied})
         return
     begins = {**message, "content": [], "stop_reason": None, "stop_sequence": None, "usage": UNUSED}
     events = [
@@ -112,12 +102,12 @@ async def send_paused(paused: PausedRequest, sealer: CompactionSealer, send: Sen
         {"type": "message_delta", "delta": ended, "usage": usage, **applied},
         {"type": "message_stop"},
     ]
-    await send_start(send, 200, EVENT_STREAM)
-    await send({"type": "http.response.body", "body": b"".join(map(named_event, events))})
+    await asgi.send_start(send, 200, asgi.EVENT_STREAM)
+    await send({"type": "http.response.body", "body": b"".join(map(asgi.named_event, events))})
 
 
 NO_NAME = ConversationRef()
-PING = named_event({"type": "ping"})
+PING = asgi.named_event({"type": "ping"})
 
 
 class MessagesEndpoint:
@@ -129,12 +119,14 @@ class MessagesEndpoint:
         self._resends = resends
         self._store = store
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send, caller: RequestCaller | None = None) -> None:
+    async def __call__(
+        self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send, caller: RequestCaller | None = None
+    ) -> None:
         """Answers the request. `caller`: who sends it, where that is known already."""
         adapter = MessagesAdapter(self._settings, self._resends, self._store)
         paused = await self._answering.answer(scope, receive, send, adapter, caller)
         if paused is not None and (sealer := adapter.sealer(paused.request)) is not None:
-            await send_paused(paused, sealer, scope.get(SENDING, send))
+            await send_paused(paused, sealer, scope.get(asgi.SENDING, send))
 
 
 class MessagesAdapter(ReadAsChat[MessagesReading]):
@@ -150,7 +142,7 @@ class MessagesAdapter(ReadAsChat[MessagesReading]):
     ) -> ChatRequest | None:
         """Parses the request to the inner form; None: it has a compaction block, which has to be looked up first."""
         if self._resolved is None:
-            self._body = json_body(raw)
+            self._body = asgi.json_body(raw)
             if any(mark in raw for mark in COMPACTION_MARKERS):
                 return None
         body, ref = self._body, ConversationRef()

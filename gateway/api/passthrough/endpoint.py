@@ -12,32 +12,9 @@ from io import BytesIO
 from urllib.parse import parse_qsl, unquote
 
 from gateway.api.auth import KeyAuthenticator
+from gateway.api.passthrough import relay_rules
 from gateway.api.passthrough.bodies import Body, JsonBody, understood
-from gateway.api.passthrough.relay_rules import (
-    OWN,
-    PREFIX,
-    QUERY,
-    headers_down,
-    headers_up,
-    is_operators,
-    is_plain_path,
-    named_calls,
-    only_stores_files,
-    query_up,
-)
-from gateway.api.server.asgi import (
-    LARGE_BODY,
-    BodySlot,
-    ClientDisconnected,
-    LargeBodies,
-    Message,
-    Receive,
-    Scope,
-    Send,
-    check_encoding,
-    header,
-    until_disconnect,
-)
+from gateway.api.server import asgi
 from gateway.api.server.middleware import note_caller, note_fault, nothing_at
 from gateway.billing import AdmittedRequest, relayed_usage
 from gateway.core import errors
@@ -56,12 +33,12 @@ class RelayedUpload:
     """A request body. `fault` stores what ended it early, which would otherwise be raised inside the HTTP client.
     Raises RequestTooLarge: by its declared length, before it is read."""
 
-    def __init__(self, scope: Scope, receive: Receive, max_bytes: int, seconds: float) -> None:
-        self.fault: errors.GatewayError | ClientDisconnected | None = None
+    def __init__(self, scope: asgi.Scope, receive: asgi.Receive, max_bytes: int, seconds: float) -> None:
+        self.fault: errors.GatewayError | asgi.ClientDisconnected | None = None
         self.seen: passthrough.BodySample | None = None
         """The stored sample of the body; None where none is needed."""
-        self.length = header(scope, b"content-length")
-        self.present = self.length not in (None, "0") or header(scope, b"transfer-encoding") is not None
+        self.length = asgi.header(scope, b"content-length")
+        self.present = self.length not in (None, "0") or asgi.header(scope, b"transfer-encoding") is not None
         self.is_complete = not self.present
         self._receive = receive
         self._max_bytes = max_bytes
@@ -80,13 +57,13 @@ class RelayedUpload:
         try:
             async for piece in self._pieces():
                 yield piece
-        except (errors.GatewayError, ClientDisconnected) as fault:
+        except (errors.GatewayError, asgi.ClientDisconnected) as fault:
             self.fault = fault
             raise
         finally:
             self._ended.set()
 
-    async def read(self, place: BodySlot) -> bytes:
+    async def read(self, place: asgi.BodySlot) -> bytes:
         """Reads the whole body; raises what reading in pieces raises.
         `place`: the body's share of the budget for large bodies.
         Raises Overloaded: the body is large, and the budget is used up."""
@@ -99,7 +76,7 @@ class RelayedUpload:
                 await place.grow(whole.tell(), expected)
         return whole.getvalue()
 
-    async def after(self) -> Message:
+    async def after(self) -> asgi.Message:
         """Returns the next message after the body's end: `http.disconnect`, sooner or later."""
         await self._ended.wait()
         return await self._receive()
@@ -115,7 +92,7 @@ class RelayedUpload:
                 raise errors.RequestTimeout(f"The request did not arrive within {self._seconds:g} seconds.") from None
             waited += time.monotonic() - since
             if message["type"] == "http.disconnect":
-                raise ClientDisconnected
+                raise asgi.ClientDisconnected
             piece = message.get("body", b"")
             size += len(piece)
             if size > self._max_bytes:
@@ -140,7 +117,7 @@ MODELS_SEGMENT = "models"
 class RelayTarget:
     """A call to relay. `target`: path and query below `/v1/`; `named`: an operator's key may be used."""
 
-    scope: Scope
+    scope: asgi.Scope
     caller: RequestCaller
     target: str
     named: bool
@@ -209,7 +186,9 @@ class RelayDestinations:
             raise errors.NotRelayed(NOT_NAMED)
         return deployment
 
-    async def of(self, call: RelayTarget, upload: RelayedUpload, place: BodySlot, *, limited: bool) -> RelayDestination:
+    async def of(
+        self, call: RelayTarget, upload: RelayedUpload, place: asgi.BodySlot, *, limited: bool
+    ) -> RelayDestination:
         """Decides where a call goes, with which body. `limited`: the body shows what it may cost; `place`: the share
         that a body holds of the budget for large ones while it is read.
         Raises ModelNotFound: the model is not served here; NotRelayed: this key may not make the call, or the model's
@@ -224,9 +203,9 @@ class RelayDestinations:
         if not (limited or self._reads(call)):
             return RelayDestination(self.default(call.caller, named=call.named), upload)
         if limited or self._is_strict(call):
-            check_encoding(call.scope)
+            asgi.check_encoding(call.scope)
         raw = await upload.read(place)
-        body = await offload_if(len(raw) > LARGE_BODY, understood, raw, call.scope["headers"])
+        body = await offload_if(len(raw) > asgi.LARGE_BODY, understood, raw, call.scope["headers"])
         model = self._model(body, strict=self._is_strict(call))
         if isinstance(body, JsonBody):
             call.caller.check_models_of(body.fields)
@@ -242,7 +221,7 @@ class RelayDestinations:
     def _reads(self, call: RelayTarget) -> bool:
         """Returns whether a body is read before it is sent; with unlisted models, only for an operator's key."""
         if self._is_strict(call):
-            return not only_stores_files(call.scope["method"], call.target.partition("?")[0])
+            return not relay_rules.only_stores_files(call.scope["method"], call.target.partition("?")[0])
         return (self._has_entries or self._limits_named) and call.named and call.scope["method"] == "POST"
 
     def _is_strict(self, call: RelayTarget) -> bool:
@@ -262,7 +241,7 @@ class RelayDestinations:
 
     def _without_model(self, call: RelayTarget, raw: bytes | None) -> RelayDestination:
         path = call.target.partition("?")[0]
-        if self._is_strict(call) and is_operators(call.scope["method"], path):
+        if self._is_strict(call) and relay_rules.is_operators(call.scope["method"], path):
             raise errors.missing("model")  # the upstream would choose one
         return RelayDestination(self.default(call.caller, named=call.named), raw)
 
@@ -272,7 +251,7 @@ class RelayDestinations:
         if body is None or not call.is_restricted:
             return RelayDestination(deployment, raw, model=model)
         call.caller.check_model(model)
-        written, kind = await offload_if(len(raw) > LARGE_BODY, body.written, {}, model)
+        written, kind = await offload_if(len(raw) > asgi.LARGE_BODY, body.written, {}, model)
         return RelayDestination(deployment, written, kind, model)
 
     async def _listed(self, call: RelayTarget, model: str, body: Body | None, size: int) -> RelayDestination:
@@ -296,7 +275,7 @@ class RelayDestinations:
         if body is None:
             raise errors.NotRelayed("A model is named in the body.")
         written, kind = await offload_if(
-            size > LARGE_BODY, body.written, deployment.parameters, deployment.provider_model
+            size > asgi.LARGE_BODY, body.written, deployment.parameters, deployment.provider_model
         )
         return RelayDestination(deployment, written, kind, model)
 
@@ -478,7 +457,7 @@ def _code(error: BaseException) -> str:
     """Returns how a call without a whole answer ended, as the ledger stores it."""
     if isinstance(error, errors.GatewayError):
         return error.code or OURS
-    is_cut = isinstance(error, asyncio.CancelledError | ClientDisconnected | GeneratorExit)
+    is_cut = isinstance(error, asyncio.CancelledError | asgi.ClientDisconnected | GeneratorExit)
     return errors.cancellation_code(error) if is_cut else OURS
 
 
@@ -513,9 +492,9 @@ class RelayedExchange:
     """A call that is being relayed, and its answer on the way down."""
 
     call: RelayTarget
-    send: Send
+    send: asgi.Send
     upload: RelayedUpload
-    place: BodySlot
+    place: asgi.BodySlot
     meter: CallMeter | None
     admitted: AdmittedRequest | None
 
@@ -527,7 +506,7 @@ class RelayedExchange:
     def request(self, found: RelayDestination) -> upstreams.RelayedCall:
         """Returns the call as it is sent there."""
         scope = self.call.scope
-        headers = headers_up(scope["headers"], operator=self._is_operators(found))
+        headers = relay_rules.headers_up(scope["headers"], operator=self._is_operators(found))
         if found.content_type is not None:
             headers = [pair for pair in headers if pair[0] not in BODY_HEADERS]
             headers.append((b"content-type", found.content_type))
@@ -541,7 +520,7 @@ class RelayedExchange:
     async def pass_down(self, answer: RawAnswer, found: RelayDestination) -> errors.UpstreamError | None:
         """Passes an answer down as it arrives; returns the error that ended it early."""
         self.place.release()
-        headers = marked(headers_down(answer.headers, operator=self._is_operators(found)))
+        headers = marked(relay_rules.headers_down(answer.headers, operator=self._is_operators(found)))
         if self.admitted is not None and (ours := self.admitted.headers):
             kept = (pair for pair in headers if pair[0].decode("latin-1") not in ours)
             headers = [*kept, *((name.encode(), value.encode()) for name, value in ours.items())]
@@ -579,7 +558,7 @@ class RelayEndpoint:
         auth: KeyAuthenticator,
         settings: Settings,
         metering: CallMetering,
-        bodies: LargeBodies,
+        bodies: asgi.LargeBodies,
     ) -> None:
         self._destinations = RelayDestinations(router, settings)
         self._upstream = upstream
@@ -587,12 +566,12 @@ class RelayEndpoint:
         self._metering = metering
         self._bodies = bodies
         self._server = settings.server
-        self._named = named_calls(settings.server.relay)
+        self._named = relay_rules.named_calls(settings.server.relay)
         self._routing = settings.routing
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         path = scope["raw_path"].decode("latin-1")
-        if not path.startswith(PREFIX) or scope["path"].startswith(OWN):
+        if not path.startswith(relay_rules.PREFIX) or scope["path"].startswith(relay_rules.OWN):
             raise nothing_at(scope["path"])
         caller = await self._auth.caller(scope)
         note_caller(scope["gateway"], caller)
@@ -603,9 +582,9 @@ class RelayEndpoint:
             self._destinations.default(caller, named=False)  # refuses before a body is read
         with self._bodies.place(caller.tenant) as place, self._auth.watch.holding(scope, caller):
             work = self._relay(RelayTarget(scope, caller, target, named), send, upload, place)
-            await until_disconnect(upload.after, work)
+            await asgi.until_disconnect(upload.after, work)
 
-    async def _relay(self, call: RelayTarget, send: Send, upload: RelayedUpload, place: BodySlot) -> None:
+    async def _relay(self, call: RelayTarget, send: asgi.Send, upload: RelayedUpload, place: asgi.BodySlot) -> None:
         meter = self._metering.meter(call, upload)
         limited = meter is not None and self._metering.may_limit(call)
         found = await self._destinations.of(call, upload, place, limited=limited)
@@ -679,15 +658,15 @@ class RelayEndpoint:
         return None
 
 
-def _target(scope: Scope, path: str) -> str:
+def _target(scope: asgi.Scope, path: str) -> str:
     """Returns path and query below the upstream's base, unchanged.
     Raises MethodNotAllowed: for CONNECT and TRACE; NotRelayed: the upstream could read the path as another one, or the
     request asks for a WebSocket."""
-    query = query_up(scope["query_string"].decode("latin-1"))
+    query = relay_rules.query_up(scope["query_string"].decode("latin-1"))
     if scope["method"] in ("CONNECT", "TRACE"):
         raise errors.MethodNotAllowed(COUNTED_METHODS)
-    if (header(scope, b"upgrade") or "").lower() == "websocket":
+    if (asgi.header(scope, b"upgrade") or "").lower() == "websocket":
         raise errors.NotRelayed("WebSocket connections are not relayed.")
-    if not is_plain_path(path) or not QUERY.fullmatch(query):
+    if not relay_rules.is_plain_path(path) or not relay_rules.QUERY.fullmatch(query):
         raise errors.NotRelayed("This path is not relayed as it is written.")
-    return path.removeprefix(PREFIX) + (f"?{query}" if query else "")
+    return path.removeprefix(relay_rules.PREFIX) + (f"?{query}" if query else "")

@@ -16,18 +16,7 @@ from gateway.api.request.chat_shapes import BILL, OURS
 from gateway.api.request.stored_answer import as_completion, replayed_chunks
 from gateway.api.request.validation import RequestArrival, check_spelling
 from gateway.api.responses.compact import HISTORY, CompactionEndpoint, ResolvedItems, refers, triggered
-from gateway.api.server.asgi import (
-    EVENT_STREAM,
-    App,
-    Receive,
-    Scope,
-    Send,
-    answer_headers,
-    comment,
-    json_body,
-    named_event,
-    send_start,
-)
+from gateway.api.server import asgi
 from gateway.api.shapes import Deleted, Json, ListObject, shape
 from gateway.core import errors, ids, jsons
 from gateway.core.config.settings import Settings
@@ -88,7 +77,7 @@ class StoredResponses:
         self.cancel = MethodEndpoint(auth, FEW_BYTES, {"POST": self._cancel})
         self.input_items = MethodEndpoint(auth, 0, {"GET": self._input_items})
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         text = scope["query_string"].decode("latin-1")
         query = parameters(text)
         if scope["method"] == "GET" and _flag(query.get("stream")):
@@ -96,7 +85,9 @@ class StoredResponses:
         else:
             await self._one(scope, receive, send)
 
-    async def _stream(self, scope: Scope, receive: Receive, send: Send, include: tuple[str, ...], after: int) -> None:
+    async def _stream(
+        self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send, include: tuple[str, ...], after: int
+    ) -> None:
         """Sends the events of the response again, those after `starting_after`."""
         caller = (await received(scope, receive, self._auth, None)).caller
         stored, echoed = await self._stored(caller.tenant, scope["path_params"]["response_id"])
@@ -110,8 +101,8 @@ class StoredResponses:
             found[-1] = {**found[-1], "type": "response.incomplete", "response": broken}
         conversation_id = stored.ledger.conversation_id
         scope["gateway"]["conversation_id"] = conversation_id
-        await send_start(send, 200, {**EVENT_STREAM, **answer_headers(conversation_id)})
-        body = b"".join(named_event(each) for each in found if each["sequence_number"] > after)
+        await asgi.send_start(send, 200, {**asgi.EVENT_STREAM, **asgi.answer_headers(conversation_id)})
+        body = b"".join(asgi.named_event(each) for each in found if each["sequence_number"] > after)
         await send({"type": "http.response.body", "body": body})
 
     async def _find(self, call: ApiCall) -> Json:
@@ -199,7 +190,9 @@ class ResponsesEndpoint:
         self._resends = resends
         self._compaction = compaction
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send, caller: RequestCaller | None = None) -> None:
+    async def __call__(
+        self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send, caller: RequestCaller | None = None
+    ) -> None:
         """Answers the request. `caller`: who sends it, where that is known already."""
         adapter = ResponsesAdapter(self._settings, self._resends, self._compaction)
         await self._answering.answer(scope, receive, send, adapter, caller)
@@ -222,7 +215,7 @@ class ResponsesAdapter(ReadAsChat[ResponsesReading]):
     ) -> ChatRequest | None:
         """Parses the request as a chat; None: it has items to look up, which are expanded before it is read again."""
         if self._resolved is None:
-            self._body = json_body(raw)
+            self._body = asgi.json_body(raw)
             if refers(self._body):
                 return None
         body, at, before, sealer = self._resolved or ResolvedItems(self._body)
@@ -265,7 +258,7 @@ class ResponsesAdapter(ReadAsChat[ResponsesReading]):
     def writer(self, request: ChatRequest) -> StreamWriter:
         item = self._compaction_of.item if self._compaction_of is not None else None
         events = ResponseEvents(self._repeated, self._include, item)
-        return NamedEventWriter(events, events.fault, comment)
+        return NamedEventWriter(events, events.fault, asgi.comment)
 
 
 def _options(options: ContextOptions, reading: ResponsesReading) -> ContextOptions:
@@ -278,7 +271,7 @@ def _options(options: ContextOptions, reading: ResponsesReading) -> ContextOptio
 
 
 def response_routes(
-    answers: ResponsesEndpoint, compaction: CompactionEndpoint, stored: StoredResponses, relay: App
+    answers: ResponsesEndpoint, compaction: CompactionEndpoint, stored: StoredResponses, relay: asgi.App
 ) -> list[Route]:
     """Lists every path of responses that the gateway serves itself. Other methods are relayed, as are other paths."""
     one = PATH + "/{response_id}"

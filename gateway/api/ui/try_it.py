@@ -12,18 +12,7 @@ from typing import Any, Protocol
 
 from gateway.api.classic.classic_chat import AnswerParts
 from gateway.api.passthrough.bodies import FormPart
-from gateway.api.server.asgi import (
-    CLIENT,
-    EVENT_STREAM,
-    STREAM_END,
-    ClientDisconnected,
-    Message,
-    Receive,
-    Scope,
-    Send,
-    event,
-    header,
-)
+from gateway.api.server import asgi
 from gateway.api.server.middleware import note_fault, note_refused
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
@@ -244,7 +233,7 @@ def _text(content: bytes) -> str | None:
 
 class AnswersRequests(Protocol):
     async def __call__(
-        self, scope: Scope, receive: Receive, send: Send, *, caller: RequestCaller | None = None
+        self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send, *, caller: RequestCaller | None = None
     ) -> None:
         """Answers a request; `caller`: who sends it, where that is known already."""
         ...
@@ -310,14 +299,14 @@ class TrialRequest:
         self._read = ReadAnswer(api)
         self._page = page
         self._caller = caller
-        self._sent: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._sent: asyncio.Queue[asgi.Message | None] = asyncio.Queue()
         self._running: asyncio.Task[None] | None = None
 
     async def whole(self, body: bytes) -> ReadAnswer:
         """Returns the answer. Raises GatewayError: there is none."""
         pieces: list[bytes] = []
 
-        async def sent(message: Message) -> None:
+        async def sent(message: asgi.Message) -> None:
             pieces.append(message.get("body", b""))
 
         await self._run(body, sent)
@@ -358,11 +347,11 @@ class TrialRequest:
 
     async def _run(self, body: bytes, send: Any) -> None:
         """Runs the request in a scope without the browser's headers and connection, to which it must not write."""
-        scope = {name: value for name, value in self._page.scope.items() if name != CLIENT}
+        scope = {name: value for name, value in self._page.scope.items() if name != asgi.CLIENT}
         scope |= {"method": "POST", "path": self._path, "headers": []}
         has_come = False
 
-        async def receive() -> Message:
+        async def receive() -> asgi.Message:
             nonlocal has_come
             if has_come:
                 return await self._page.receive()
@@ -374,7 +363,7 @@ class TrialRequest:
     async def _end(self) -> None:
         if self._running is not None and not self._running.done():
             self._running.cancel()
-            with contextlib.suppress(asyncio.CancelledError, ClientDisconnected, errors.GatewayError):
+            with contextlib.suppress(asyncio.CancelledError, asgi.ClientDisconnected, errors.GatewayError):
                 await self._running
 
 
@@ -383,14 +372,14 @@ def _events(piece: bytes, read: ReadAnswer) -> bytes:
     found = b""
     for each in piece.split(b"\n\n"):
         line = next((line for line in each.split(b"\n") if line.startswith(DATA)), None)
-        if line is None or line + b"\n\n" == STREAM_END:
+        if line is None or line + b"\n\n" == asgi.STREAM_END:
             continue
         told = jsons.loads_decimal(line.removeprefix(DATA))
         if error := _error(told):
             read.failed = True
-            found += event({"error": error})
+            found += asgi.event({"error": error})
         elif text := read.add(told):
-            found += event({"delta": visible(text)})
+            found += asgi.event({"delta": visible(text)})
     return found
 
 
@@ -409,7 +398,7 @@ def _ended(read: ReadAnswer) -> bytes:
     told = read.told
     rows = [{"label": row.label, "text": said(row.text), "href": row.href} for row in bill_rows(told.metadata)]
     calls = [said(call) for call in read.calls]
-    return event({"bill": rows, "conversation": told.conversation, "calls": calls}) + STREAM_END
+    return asgi.event({"bill": rows, "conversation": told.conversation, "calls": calls}) + asgi.STREAM_END
 
 
 def bill_rows(bill: Mapping[str, Any]) -> Sequence[BillRow]:
@@ -492,7 +481,7 @@ class TryIt:
 
     async def ask(self, page: PageRequest) -> PageAnswer:
         """Sends the request of the form and shows its answer (`POST /ui/try`)."""
-        is_stream = STREAM in (header(page.scope, b"accept") or "")
+        is_stream = STREAM in (asgi.header(page.scope, b"accept") or "")
         form = EnteredForm({})
         try:
             form = entered(page)
@@ -501,7 +490,7 @@ class TryIt:
             body = as_request(form, stream=is_stream)
             if is_stream:
                 await asked.begin(body)
-                return PageAnswer(asked.events(), 200, EVENT_STREAM)
+                return PageAnswer(asked.events(), 200, asgi.EVENT_STREAM)
             read = await asked.whole(body)
         except errors.GatewayError as error:
             note_fault(page.scope["gateway"], error)
@@ -524,7 +513,7 @@ class TryIt:
             if setting_sections.USER not in viewer.roles:
                 raise errors.Forbidden("This key is read-only: it has no role 'user'.")
             return viewer.caller()
-        given = f"Bearer {key}" if key else header(page.scope, b"authorization")
+        given = f"Bearer {key}" if key else asgi.header(page.scope, b"authorization")
         headers = [(b"authorization", given.encode("latin-1", "replace"))] if given else []
         return await self._parts.auth.caller({"method": "POST", "headers": headers})
 

@@ -20,14 +20,7 @@ from gateway.core.types.conversation import dicts_of, parts_of
 from gateway.core.types.items import named_calls
 from gateway.upstream.http_client import TOO_LONG, ConnectionOrigin, origin_of, translation
 from gateway.upstream.litellm.wire import NO_FETCH, GatewayTransport, LitellmLibrary, deadline, provider_of
-from gateway.upstream.openai.mending import (
-    StreamMender,
-    limit_alone,
-    refusal,
-    relayed_headers,
-    reported_tokens,
-    whole_mended,
-)
+from gateway.upstream.openai import mending
 from gateway.upstream.routing.deployments import REQUEST_FIELDS
 
 # litellm's exceptions as the gateway's errors (guarantee §7).
@@ -84,7 +77,7 @@ def said(
         else ERROR_TYPES_BY_STATUS.get(status, "server_error" if status >= 500 else ERROR_TYPES_BY_STATUS[400])
     )
     body = {"error": {"message": text, "type": kind, "param": None, "code": code}}
-    return refusal(status, jsons.dumps(body), headers, deployment)
+    return mending.refusal(status, jsons.dumps(body), headers, deployment)
 
 
 def message_of(error: BaseException, deployment: ModelDeployment) -> str:
@@ -129,8 +122,8 @@ def _without_answer(error: BaseException, status: int, deployment: ModelDeployme
         return errors.UpstreamTimeout(TOO_LONG)
     if "ContextWindowExceededError" in names:
         original = {"error": {"message": text}}
-        reported, limit = reported_tokens(original)
-        return errors.UpstreamOverflow(original, {}, reported, limit or limit_alone(original), text)
+        reported, limit = mending.reported_tokens(original)
+        return errors.UpstreamOverflow(original, {}, reported, limit or mending.limit_alone(original), text)
     if modules & {"httpx", "httpcore", "aiohttp"}:
         fault = next((e for e in _chain(error) if isinstance(e, httpx.HTTPError)), None)
         if fault is None:
@@ -336,7 +329,7 @@ class LitellmUpstream:
     async def complete(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> JsonAnswer:
         async with self._call(deployment) as call:
             response = await call.ask(request.body)
-            answer = whole_mended(whole(response), request.body, deployment, headers=call.wire.headers)
+            answer = mending.whole_mended(whole(response), request.body, deployment, headers=call.wire.headers)
             return JsonAnswer(answer, call.headers(response))
 
     @contextlib.asynccontextmanager
@@ -346,7 +339,7 @@ class LitellmUpstream:
         """Opens an answer in chunks and waits for the first: litellm calls some providers only then."""
         async with self._call(deployment) as call:
             response = await call.ask({**request.body, "stream": True, "stream_options": {"include_usage": True}})
-            stream = LitellmChunkStream(call, response, StreamMender(deployment, request.body))
+            stream = LitellmChunkStream(call, response, mending.StreamMender(deployment, request.body))
             try:
                 await stream.begin()
                 yield stream
@@ -402,7 +395,7 @@ class _LitellmCall:
         hidden = getattr(response, "_hidden_params", None) or {}
         translated = hidden.get("additional_headers") or {}
         limits = {k: str(v) for k, v in translated.items() if k.startswith("x-ratelimit-")}
-        own = {k: v for k, v in relayed_headers(self.wire.headers).items() if not k.startswith("anthropic-")}
+        own = {k: v for k, v in mending.relayed_headers(self.wire.headers).items() if not k.startswith("anthropic-")}
         return {**limits, **own}
 
     @contextlib.asynccontextmanager
@@ -433,7 +426,7 @@ class _LitellmCall:
 class LitellmChunkStream:
     """Chunks of one streamed answer, in OpenAI's protocol."""
 
-    def __init__(self, call: _LitellmCall, response: Any, mender: StreamMender) -> None:
+    def __init__(self, call: _LitellmCall, response: Any, mender: mending.StreamMender) -> None:
         self._call = call
         self._response = response
         self._mender = mender

@@ -12,16 +12,7 @@ import pytest
 
 from gateway.core.errors import Overloaded
 from gateway.core.types.places import left_out_of, notes_of
-from gateway.documents import process
-from gateway.documents.document import (
-    MIN_UNPACKED,
-    DocumentFile,
-    LeftOut,
-    Reading,
-    ReadOptions,
-    UnreadableDocument,
-    unpackable,
-)
+from gateway.documents import document, process
 from gateway.documents.document import read as read_kind
 from gateway.documents.packages import ZipPackage
 from gateway.documents.process import MAX_AT_ONCE, DocumentReader, processors
@@ -45,16 +36,16 @@ async def test_s12_16_documents_of_tenants_take_turns(monkeypatch: pytest.Monkey
     """§12.16: a tenant with a hundred documents keeps nobody waiting for all, and fills no more than half."""
     order: list[str] = []
 
-    async def apart(_self: DocumentReader, file: DocumentFile, *_args: object) -> Reading:
+    async def apart(_self: DocumentReader, file: document.DocumentFile, *_args: object) -> document.Reading:
         order.append(file.name)
         await asyncio.sleep(0)
-        return Reading("x")
+        return document.Reading("x")
 
     monkeypatch.setattr(DocumentReader, "_read_apart", apart)
     reader = DocumentReader()
 
     async def read(tenant: str, size: int = 1) -> None:
-        await reader.read(DocumentFile(bytes(size), "pdf", tenant), tenant)
+        await reader.read(document.DocumentFile(bytes(size), "pdf", tenant), tenant)
 
     await asyncio.gather(*(read(name) for name in (*["busy"] * 100, "other")))
     assert order.index("other") <= MAX_AT_ONCE
@@ -65,10 +56,10 @@ async def test_s12_16_documents_of_tenants_take_turns(monkeypatch: pytest.Monkey
 
 def test_s2_what_a_reader_left_out_is_told_apart_from_its_other_notes() -> None:
     """§2: for the warning `document_incomplete`."""
-    whole = Reading("x", ("Sheet A has merged cells.",)).told
-    rows = LeftOut("Rows of sheet A from 9 on are missing.")
-    reading = Reading("x", ("Sheet A was not read aloud.", rows, "Hidden."))
-    part = Reading.from_json(reading.as_json()).told
+    whole = document.Reading("x", ("Sheet A has merged cells.",)).told
+    rows = document.LeftOut("Rows of sheet A from 9 on are missing.")
+    reading = document.Reading("x", ("Sheet A was not read aloud.", rows, "Hidden."))
+    part = document.Reading.from_json(reading.as_json()).told
     assert left_out_of(whole) == ""
     assert left_out_of(part) == "Rows of sheet A from 9 on are missing."
     assert notes_of(part) == "Sheet A was not read aloud. Rows of sheet A from 9 on are missing. Hidden."
@@ -77,10 +68,10 @@ def test_s2_what_a_reader_left_out_is_told_apart_from_its_other_notes() -> None:
 def test_s14_10_a_small_file_may_unpack_to_no_more_than_its_size_allows() -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("word/media/a.bin", bytes(MIN_UNPACKED + 1))
-    with pytest.raises(UnreadableDocument, match="too large"):
+        archive.writestr("word/media/a.bin", bytes(document.MIN_UNPACKED + 1))
+    with pytest.raises(document.UnreadableDocument, match="too large"):
         ZipPackage(packed.getvalue())
-    assert unpackable(2**30, 2**31) == 2**31
+    assert document.unpackable(2**30, 2**31) == 2**31
 
 
 @pytest.mark.parametrize(
@@ -102,9 +93,11 @@ def test_s14_10_what_a_small_file_says_is_bounded_by_its_size(
         out = io.BytesIO()
         parquet.write_table(arrow.table({"x": list(range(1000))}), out)
         raw = out.getvalue()
-    options = ReadOptions(careful=careful)
-    assert not any(isinstance(note, LeftOut) for note in read_kind(DocumentFile(raw, kind), options).notes)
+    options = document.ReadOptions(careful=careful)
+    assert not any(
+        isinstance(note, document.LeftOut) for note in read_kind(document.DocumentFile(raw, kind), options).notes
+    )
     monkeypatch.setattr("gateway.documents.document.MAX_RATIO", 0)
     monkeypatch.setattr("gateway.documents.document.MIN_UNPACKED", 150)
-    found = read_kind(DocumentFile(raw, kind), options)
-    assert [told in note for note in found.notes if isinstance(note, LeftOut)] == [True]
+    found = read_kind(document.DocumentFile(raw, kind), options)
+    assert [told in note for note in found.notes if isinstance(note, document.LeftOut)] == [True]

@@ -16,20 +16,10 @@ from typing import Any
 import pytest
 
 from gateway.api.request.validation import RequestArrival, parse_chat_request
-from gateway.core import jsons
+from gateway.core import errors, jsons
 from gateway.core.clock import SystemClock
 from gateway.core.config.setting_sections import GuardEntry, RoutingSettings
 from gateway.core.config.settings import ConversationSettings, Settings, StorageSettings
-from gateway.core.errors import (
-    ContentRefused,
-    GatewayError,
-    StorageUnavailable,
-    UpstreamInterrupted,
-    UpstreamOverflow,
-    UpstreamRefused,
-    UpstreamTimeout,
-    UpstreamUnreachable,
-)
 from gateway.core.formats.stream_record import Chunks
 from gateway.core.ids import new_id
 from gateway.core.types.bill import InternalCall
@@ -51,8 +41,8 @@ FACTS = {
     for name, window in (("small", 200), ("m", 20_000), ("other", 20_000))
 }
 USAGE = {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5}
-LATE, DOWN, CUT = UpstreamTimeout("late"), UpstreamUnreachable("down"), UpstreamInterrupted("cut")
-NO_USAGE = UpstreamRefused(400, {"error": {"message": "stream_options: unknown"}}, {})
+LATE, DOWN, CUT = errors.UpstreamTimeout("late"), errors.UpstreamUnreachable("down"), errors.UpstreamInterrupted("cut")
+NO_USAGE = errors.UpstreamRefused(400, {"error": {"message": "stream_options: unknown"}}, {})
 LONG = "The beacon of the northern harbour was lit by Ada Fisk. " * 40
 
 
@@ -238,7 +228,7 @@ async def test_s12_7_what_does_not_fit_its_model_is_answered_by_one_with_a_large
 
 @pytest.mark.parametrize(("error", "calls"), [(LATE, [("failed_try", "openai/m")]), (DOWN, [])])
 async def test_s6_a_call_that_was_not_made_is_not_billed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: GatewayError, calls: list[tuple[str, str]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: errors.GatewayError, calls: list[tuple[str, str]]
 ) -> None:
     """The storage is away when it is to be told of the next try."""
     async with world(tmp_path, error, fallbacks={"m": ["other"]}) as made:
@@ -246,23 +236,23 @@ async def test_s6_a_call_that_was_not_made_is_not_billed(
 
         async def away_for_another(call: OpenCallRow) -> None:
             if made.script.sent:
-                raise StorageUnavailable("away")
+                raise errors.StorageUnavailable("away")
             await opens(call)
 
         monkeypatch.setattr(made.inside.store, "open_call", away_for_another)
         request = made.request()
-        with pytest.raises(StorageUnavailable):
+        with pytest.raises(errors.StorageUnavailable):
             await made.answer(request)
         assert (len(made.script.sent), purposes(await made.bill(request))) == (1, calls)
 
 
 async def test_s6_what_a_failed_try_is_known_to_have_used_is_billed(tmp_path: Path) -> None:
-    cut = UpstreamInterrupted("cut")
+    cut = errors.UpstreamInterrupted("cut")
     cut.usage = USAGE
     for routing in ({"fallbacks": {"m": ["other"]}}, {}):
         async with world(tmp_path, cut, **routing) as made:
             request = made.request()
-            with contextlib.nullcontext() if routing else pytest.raises(UpstreamInterrupted):
+            with contextlib.nullcontext() if routing else pytest.raises(errors.UpstreamInterrupted):
                 await made.answer(request)
             bill = await made.bill(request)
             assert bill is not None
@@ -308,7 +298,7 @@ async def test_s6_a_fault_of_what_is_stored_charges_nothing_that_was_free(
 
             monkeypatch.setattr(recorder, "commit_of", fails_first)
             request = made.request()
-            with pytest.raises(UpstreamUnreachable):
+            with pytest.raises(errors.UpstreamUnreachable):
                 await made.answer(request)
             bill = await made.bill(request)
             assert [call.total for call in bill.calls] == [0] if bill is not None else faults == 2
@@ -316,7 +306,7 @@ async def test_s6_a_fault_of_what_is_stored_charges_nothing_that_was_free(
 
 @pytest.mark.parametrize(("error", "calls"), [(LATE, [("primary", "openai/m")]), (DOWN, [("primary", "openai/m")])])
 async def test_an_error_is_committed_before_it_is_told(
-    tmp_path: Path, error: GatewayError, calls: list[tuple[str, str]]
+    tmp_path: Path, error: errors.GatewayError, calls: list[tuple[str, str]]
 ) -> None:
     async with world(tmp_path, error) as made:
         request = made.request()
@@ -385,7 +375,7 @@ async def test_s6_a_stream_that_cannot_be_closed_has_its_bill(tmp_path: Path) ->
         made.pipeline._attempts._sender._upstream = Stuck()
         request = made.request(stream=True)
         answer = not_paused(await made.pipeline.stream(request))
-        with pytest.raises(UpstreamInterrupted):
+        with pytest.raises(errors.UpstreamInterrupted):
             await answer.aclose()
         assert purposes(await made.bill(request)) == [("primary", "openai/m")]
 
@@ -449,7 +439,7 @@ async def test_s6_what_is_reported_of_an_answer_that_a_guard_keeps_back_is_bille
         await guard.looks.wait()
         if not refuses:
             asked.cancel()
-        with pytest.raises((asyncio.CancelledError, ContentRefused)):
+        with pytest.raises((asyncio.CancelledError, errors.ContentRefused)):
             await asked
         bill = await made.bill(request)
         assert bill is not None
@@ -460,7 +450,7 @@ async def test_s6_what_is_reported_of_an_answer_that_a_guard_keeps_back_is_bille
 async def test_s6_a_stream_that_breaks_off_is_stored_as_far_as_it_came(tmp_path: Path) -> None:
     async with world(tmp_path, Pieces(["a", "b"], CUT, None), fallbacks={"m": ["other"]}) as made:
         request, client = made.request(stream=True), Client()
-        with pytest.raises(UpstreamInterrupted):
+        with pytest.raises(errors.UpstreamInterrupted):
             await made.stream(request, client)
         bill = await made.bill(request)
         assert bill is not None
@@ -470,7 +460,7 @@ async def test_s6_a_stream_that_breaks_off_is_stored_as_far_as_it_came(tmp_path:
 
 async def test_a_stream_that_does_not_open_holds_nothing(tmp_path: Path) -> None:
     async with world(tmp_path, DOWN) as made:
-        with pytest.raises(UpstreamUnreachable):
+        with pytest.raises(errors.UpstreamUnreachable):
             await made.pipeline.stream(made.request(stream=True))
         assert made.pipeline._attempts.routes.answering.count == 0
 
@@ -495,7 +485,7 @@ async def test_s10_11_rounds_of_recall_are_calls_of_one_bill(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("error", [LATE, DOWN])
 async def test_s10_11_a_round_of_a_stream_is_not_billed_again_where_the_next_one_fails(
-    tmp_path: Path, error: GatewayError
+    tmp_path: Path, error: errors.GatewayError
 ) -> None:
     called = recalling(1)["tool_calls"][0]
     async with world(tmp_path, Pieces([LONG, {"tool_calls": [{"index": 0, **called}]}], None, None), error) as made:
@@ -567,7 +557,7 @@ async def test_s3_11_a_window_that_is_told_leaves_the_bound_of_turns(tmp_path: P
     storage = StorageSettings(url=sqlite_url(tmp_path))
     settings = Settings(storage=storage, conversation=ConversationSettings(max_turns=2))
     inside = await InProcess(settings, dict(FACTS), lambda body: {"content": "ok"}).prepare()
-    made = World(inside, Script(UpstreamOverflow({}, {}, 900, 500)))
+    made = World(inside, Script(errors.UpstreamOverflow({}, {}, 900, 500)))
     router = made.pipeline._parts.router
     assert isinstance(router, OneProvider)
 

@@ -7,16 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.core.errors import (
-    UpstreamAuth,
-    UpstreamError,
-    UpstreamInterrupted,
-    UpstreamInvalidResponse,
-    UpstreamOverflow,
-    UpstreamRefused,
-    UpstreamTimeout,
-    UpstreamUnreachable,
-)
+from gateway.core import errors
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.http_client import NotHttp, translated
 from gateway.upstream.openai.mending import refusal, relayed_headers
@@ -89,7 +80,7 @@ IN_CHARACTERS = ("OpenAI, one long text",)
 IN_OPENAIS_WORDS = ("OpenAI", "DeepSeek")
 
 
-def refused(status: int, original: Any, deployment: ModelDeployment = OWN, **headers: str) -> UpstreamError:
+def refused(status: int, original: Any, deployment: ModelDeployment = OWN, **headers: str) -> errors.UpstreamError:
     raw = original.encode() if isinstance(original, str) else json.dumps(original).encode()
     return refusal(status, raw, {k.replace("_", "-"): v for k, v in headers.items()}, deployment)
 
@@ -99,7 +90,7 @@ def test_every_providers_overflow_is_context_length_exceeded(
     name: str, status: int, original: Any, tokens: tuple[int | None, int | None]
 ) -> None:
     error = refused(status, original)
-    assert isinstance(error, UpstreamOverflow)
+    assert isinstance(error, errors.UpstreamOverflow)
     assert (error.reported, error.limit or 0) == (tokens[0], tokens[1] or ALONE.get(name, 0))
     assert error.status == 400
     body = error.body()["error"]
@@ -115,7 +106,7 @@ def test_every_providers_overflow_is_context_length_exceeded(
 @pytest.mark.parametrize(("status", "original"), OTHERS.values(), ids=list(OTHERS))
 def test_other_errors_keep_status_body_and_retry_after(status: int, original: Any) -> None:
     error = refused(status, original, retry_after="7", x_ratelimit_limit="5", set_cookie="a=b")
-    assert type(error) is UpstreamRefused
+    assert type(error) is errors.UpstreamRefused
     assert error.status == status
     told = error.body()
     assert told.get("error", {}).get("upstream", told) == original
@@ -159,7 +150,7 @@ def test_an_error_in_a_good_answer_names_its_status_or_is_a_502(original: Any, s
 
 def test_an_overflow_in_a_good_answer_is_one() -> None:
     original = {"error": {"message": "This endpoint's maximum context length is 32768 tokens.", "code": 400}}
-    assert isinstance(refused(200, original), UpstreamOverflow)
+    assert isinstance(refused(200, original), errors.UpstreamOverflow)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +171,7 @@ def test_a_body_that_is_not_openai_shaped_is_wrapped_with_the_original(original:
 def test_a_refused_operators_key_is_a_502_without_the_body_and_a_clients_own_is_passed_on(status: int) -> None:
     original = {"error": {"message": "Incorrect API key provided: sk-secret", "code": "invalid_api_key"}}
     error = refused(status, original)
-    assert isinstance(error, UpstreamAuth)
+    assert isinstance(error, errors.UpstreamAuth)
     assert (error.status, error.code) == (502, "upstream_auth")
     assert "sk-" not in json.dumps(error.body())
     own = refused(status, original, CLIENTS)
@@ -193,24 +184,24 @@ def fault(kind: type[httpx.RequestError]) -> httpx.RequestError:
     )
 
 
-def faults() -> Iterator[tuple[Exception, bool, type[UpstreamError], int]]:
-    yield fault(httpx.ConnectError), False, UpstreamUnreachable, 502
-    yield fault(httpx.ConnectTimeout), False, UpstreamUnreachable, 502
-    yield fault(httpx.RemoteProtocolError), False, UpstreamUnreachable, 502
-    yield fault(httpx.ReadError), False, UpstreamUnreachable, 502
-    yield fault(httpx.UnsupportedProtocol), False, UpstreamUnreachable, 502
-    yield fault(httpx.DecodingError), True, UpstreamInvalidResponse, 502
-    yield httpx.InvalidURL("bad"), False, UpstreamUnreachable, 502
-    yield fault(httpx.ReadTimeout), False, UpstreamTimeout, 504
-    yield fault(httpx.ReadTimeout), True, UpstreamTimeout, 504
-    yield fault(httpx.PoolTimeout), False, UpstreamTimeout, 504
-    yield fault(httpx.ReadError), True, UpstreamInterrupted, 502
-    yield fault(httpx.RemoteProtocolError), True, UpstreamInterrupted, 502
+def faults() -> Iterator[tuple[Exception, bool, type[errors.UpstreamError], int]]:
+    yield fault(httpx.ConnectError), False, errors.UpstreamUnreachable, 502
+    yield fault(httpx.ConnectTimeout), False, errors.UpstreamUnreachable, 502
+    yield fault(httpx.RemoteProtocolError), False, errors.UpstreamUnreachable, 502
+    yield fault(httpx.ReadError), False, errors.UpstreamUnreachable, 502
+    yield fault(httpx.UnsupportedProtocol), False, errors.UpstreamUnreachable, 502
+    yield fault(httpx.DecodingError), True, errors.UpstreamInvalidResponse, 502
+    yield httpx.InvalidURL("bad"), False, errors.UpstreamUnreachable, 502
+    yield fault(httpx.ReadTimeout), False, errors.UpstreamTimeout, 504
+    yield fault(httpx.ReadTimeout), True, errors.UpstreamTimeout, 504
+    yield fault(httpx.PoolTimeout), False, errors.UpstreamTimeout, 504
+    yield fault(httpx.ReadError), True, errors.UpstreamInterrupted, 502
+    yield fault(httpx.RemoteProtocolError), True, errors.UpstreamInterrupted, 502
 
 
 @pytest.mark.parametrize(("error", "begun", "expected", "status"), list(faults()))
 def test_a_fault_of_the_connection_is_told_without_its_insides(
-    error: Exception, begun: bool, expected: type[UpstreamError], status: int
+    error: Exception, begun: bool, expected: type[errors.UpstreamError], status: int
 ) -> None:
     with pytest.raises(expected) as raised, translated(begun=begun):
         raise error
@@ -222,7 +213,7 @@ def test_a_fault_of_the_connection_is_told_without_its_insides(
 
 def test_an_answer_that_is_not_http_is_no_fault_of_our_own() -> None:
     for begun in (False, True):
-        with pytest.raises(UpstreamInvalidResponse), translated(begun=begun):
+        with pytest.raises(errors.UpstreamInvalidResponse), translated(begun=begun):
             raise NotHttp("rubbish")
 
 

@@ -25,23 +25,7 @@ from gateway.core.formats.responses.response_completion import (
 )
 from gateway.core.ids import MESSAGE
 from gateway.core.jsons import Json
-from gateway.core.types.items import (
-    BETWEEN,
-    CUSTOM,
-    ITEM_DONE,
-    ITEM_ORDER,
-    TYPED_CALLS,
-    call_item_id,
-    call_kind,
-    flat_annotation,
-    numbered_id,
-    ordered,
-    output_parts,
-    pictures_of,
-    status_of,
-    typed_item,
-    with_plain_text,
-)
+from gateway.core.types import items
 
 Events = list[Json]
 
@@ -86,7 +70,7 @@ class ReasoningItem(OpenItem):
     """A reasoning item: its text, a summary, or sealed thoughts."""
 
     def __init__(self, stem: str, number: int, *, is_summary: bool = False) -> None:
-        super().__init__(numbered_id(stem, number))
+        super().__init__(items.numbered_id(stem, number))
         self._pieces: list[str] = []
         self._whole: Json | None = None
         self._is_summary = is_summary
@@ -198,7 +182,7 @@ class MessageItem(OpenItem):
         """Adds a citation to the message's text, which may have ended; returns the events."""
         known = [part for part in self._parts if (part.kind, part.number) == ("output_text", self.part)]
         part, events = (known[-1], []) if known else self._part("output_text")
-        flat = flat_annotation(annotation)
+        flat = items.flat_annotation(annotation)
         place = {"content_index": part.index, "annotation_index": len(part.annotations)}
         part.annotations.append(flat)
         return [*events, self.event("output_text.annotation.added", **place, annotation=flat)]
@@ -260,11 +244,11 @@ class ToolCallItem(OpenItem):
 
     def __init__(self, stem: str, call_id: str, before: int, name: Json, kind: str) -> None:
         """`name`: the tool's, and its namespace if it has one. `kind`: the type of the item."""
-        super().__init__(call_item_id(stem, call_id, before, kind))
+        super().__init__(items.call_item_id(stem, call_id, before, kind))
         self.call_id = call_id
         self._name = name
         self._kind = kind
-        self._field = "input" if kind == CUSTOM else "arguments"
+        self._field = "input" if kind == items.CUSTOM else "arguments"
         self._pieces: list[str] = []
 
     def first(self) -> Json:
@@ -274,24 +258,26 @@ class ToolCallItem(OpenItem):
         return self._shown(status, "".join(self._pieces))
 
     def _shown(self, status: str, text: str) -> Json:
-        shared = {"id": self.item_id, "call_id": self.call_id, "status": status_of(self._kind, status)}
-        if self._kind in TYPED_CALLS:
-            return {**shared, **typed_item(self._kind, text)}
+        shared = {"id": self.item_id, "call_id": self.call_id, "status": items.status_of(self._kind, status)}
+        if self._kind in items.TYPED_CALLS:
+            return {**shared, **items.typed_item(self._kind, text)}
         return {**shared, "type": self._kind, **self._name, self._field: text}
 
     def add(self, piece: str) -> Events:
         """Adds to the call's arguments; returns the events."""
         self._pieces.append(piece)
-        return [self.event(f"{self._event}.delta", delta=piece)] if piece and self._kind not in TYPED_CALLS else []
+        return (
+            [self.event(f"{self._event}.delta", delta=piece)] if piece and self._kind not in items.TYPED_CALLS else []
+        )
 
     @property
     def _event(self) -> str:
         return f"{self._kind}_{self._field}"
 
     def closing(self) -> Events:
-        if self._kind in TYPED_CALLS:
+        if self._kind in items.TYPED_CALLS:
             return []
-        name = {} if self._kind == CUSTOM else {"name": self._name["name"]}
+        name = {} if self._kind == items.CUSTOM else {"name": self._name["name"]}
         return [self.event(f"{self._event}.done", **{self._field: "".join(self._pieces)}, **name)]
 
 
@@ -352,7 +338,7 @@ class ResponseEvents:
             self._usage = chunk.get("usage") or self._usage
             for choice in self._of_first(chunk):
                 delta = choice.get("delta") or {}
-                is_whole = bool(delta.get(ITEM_ORDER)) and len(self._items) == self._ahead
+                is_whole = bool(delta.get(items.ITEM_ORDER)) and len(self._items) == self._ahead
                 for each in _in_order(choice) if is_whole else (choice,):
                     events += self._delta(each.get("delta") or {}, each)
                 self._finish = choice.get("finish_reason") or self._finish
@@ -417,7 +403,7 @@ class ResponseEvents:
     def _delta(self, delta: Json, choice: Json) -> list[Json]:
         events: list[Json] = []
         if isinstance(delta.get("content"), list) or "audio" in delta:
-            delta = with_plain_text(delta)
+            delta = items.with_plain_text(delta)
         thoughts = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(thoughts, str) and thoughts:
             thought, begun_now = self._thought(is_summary=bool(choice.get(SUMMARY)))
@@ -428,7 +414,7 @@ class ResponseEvents:
         content: Any = delta.get("content")
         self._has_content = self._has_content or isinstance(content, str)
         if at and at.get("between"):
-            last, _, content = content.partition(BETWEEN)
+            last, _, content = content.partition(items.BETWEEN)
             if last:  # held back from the message before
                 words, begun_now = self._words()
                 events += [*begun_now, *words.text(last, None)]
@@ -448,14 +434,14 @@ class ResponseEvents:
             events += [*begun_now, *words.annotation(annotation)]
         if delta.get("images"):
             shown = sum(isinstance(item, HostedCallItem) for item in self._items)
-            for picture in pictures_of(delta, self._stem, shown):
+            for picture in items.pictures_of(delta, self._stem, shown):
                 events += self._whole(picture)
         for position, piece in enumerate(delta.get("tool_calls") or ()):
             events += self._call(position, piece)
         for item in self._items:
             if isinstance(item, MessageItem) and item.number is None:  # its phase comes at the end
                 item.phase = delta.get("phase") or item.phase
-        return events + self._done(choice.get(ITEM_DONE) or {})
+        return events + self._done(choice.get(items.ITEM_DONE) or {})
 
     def _done(self, told: Json) -> list[Json]:
         """Closes the item that the upstream reports as complete."""
@@ -486,7 +472,9 @@ class ResponseEvents:
             or not (words is self._items[-1] or words.number is not None)
             or (at and words.number != number)
         ):
-            words = MessageItem(numbered_id(self._stem, len(said), MESSAGE), number, at.get("phase") if at else None)
+            words = MessageItem(
+                items.numbered_id(self._stem, len(said), MESSAGE), number, at.get("phase") if at else None
+            )
             events = self._opened(words)
         if at:
             words.part, words.phase = at["part"], at.get("phase") or words.phase
@@ -515,7 +503,7 @@ class ResponseEvents:
                 before = sum(each.call_id == str(call_id or "") for each in self._of_calls())
                 name = str(said.get("name") or "")
                 own = self._names.get(name, {"name": name})
-                known = ToolCallItem(self._stem, str(call_id or ""), before, own, call_kind(piece))
+                known = ToolCallItem(self._stem, str(call_id or ""), before, own, items.call_kind(piece))
                 events = self._opened(known)
             call = self._calls[index] = known
         return [*events, *call.add(str(said.get("arguments") or said.get("input") or ""))]
@@ -543,12 +531,12 @@ def _in_order(choice: Json) -> list[Json]:
     delta = choice["delta"]
     calls = [{"call_id": str(call.get("id")), "piece": call} for call in delta.get("tool_calls") or ()]
     kept = [*(delta.get("reasoning_items") or ()), *(delta.get("output_items") or ())]
-    said = [{"type": "message", "content": output_parts(delta), "phase": delta.get("phase")}]
+    said = [{"type": "message", "content": items.output_parts(delta), "phase": delta.get("phase")}]
     found: list[Json] = []
     number = 0
-    for item in ordered(delta, kept, said, calls, _apart):
+    for item in items.ordered(delta, kept, said, calls, _apart):
         if "piece" in item:
-            found.append({"delta": {"tool_calls": [item["piece"]]}, ITEM_DONE: {"call": item["call_id"]}})
+            found.append({"delta": {"tool_calls": [item["piece"]]}, items.ITEM_DONE: {"call": item["call_id"]}})
         elif item["type"] != "message":
             found.append({"delta": {"output_items": [item]}})
         else:
@@ -560,13 +548,13 @@ def _in_order(choice: Json) -> list[Json]:
                 piece = {"content": part.get("text"), **{k: part.get(k) for k in ("refusal", "annotations")}}
                 tokens = {"content": part.get("logprobs")}
                 found.append({"delta": piece, MESSAGE_AT: at, "logprobs": tokens})
-            found[-1][ITEM_DONE] = {"message": number, "phase": item.get("phase")}
+            found[-1][items.ITEM_DONE] = {"message": number, "phase": item.get("phase")}
             number += 1
     return found
 
 
 def _apart(entry: Json, _: int) -> Json:
-    return {**entry, "type": "message", "content": output_parts({"content": entry["content"]})}
+    return {**entry, "type": "message", "content": items.output_parts({"content": entry["content"]})}
 
 
 def whole_events(begins: Json, response: Json) -> list[Json]:

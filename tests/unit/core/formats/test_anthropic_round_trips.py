@@ -9,16 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import UpstreamInvalidResponse
+from gateway.core.formats.anthropic import serializer
 from gateway.core.formats.anthropic.message_events import MessageChunks, MessageEvents
 from gateway.core.formats.anthropic.request_parser import assistant_message
-from gateway.core.formats.anthropic.serializer import (
-    as_message,
-    as_turns,
-    canonical_calls,
-    completion_of,
-    content_blocks,
-    message_of,
-)
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.upstream.openai.mending import check_choices
 from tests.support.messages import EVENT, MESSAGE, put_together
@@ -50,8 +43,8 @@ def test_an_answer_comes_back_as_the_message_that_it_was(thoughts: list[Json], s
     message = assistant_message(blocks, "messages[1].content")
     assert "native_blocks" not in message
     assert message["content"] == said["text"]
-    assert content_blocks(message) == blocks
-    assert assistant_message(content_blocks(message), "") == message
+    assert serializer.content_blocks(message) == blocks
+    assert assistant_message(serializer.content_blocks(message), "") == message
 
 
 @given(st.lists(SIGNED | REDACTED | SAID | CALL | SERVER, min_size=1, max_size=6))
@@ -60,10 +53,10 @@ def test_blocks_in_any_order_come_back_in_theirs(blocks: list[Json]) -> None:
     blocks = numbered(blocks)
     message = assistant_message(blocks, "messages[1].content")
     if "native_blocks" in message:
-        assert content_blocks(message) == blocks
+        assert serializer.content_blocks(message) == blocks
     else:
         texts = [block["text"] for block in blocks if block["type"] == "text"]
-        back = content_blocks(message)
+        back = serializer.content_blocks(message)
         assert [block for block in back if block["type"] != "text"] == [b for b in blocks if b["type"] != "text"]
         assert [block["text"] for block in back if block["type"] == "text"] == (["".join(texts)] if texts else [])
 
@@ -114,7 +107,7 @@ def test_events_say_what_the_whole_message_says(
         deltas.append({"tool_calls": [queue.pop(0)]})
     usage = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 5}}
     finish = {"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"}
-    whole = as_message(
+    whole = serializer.as_message(
         {"id": "chatcmpl-1", "model": "m", "usage": usage, "choices": [{"message": message, **finish}]}, "m"
     )
     MESSAGE.validate_json(json.dumps(whole), strict=True)
@@ -154,8 +147,8 @@ def test_nothing_that_an_upstream_says_breaks_an_answer(choice: Json, usage: Any
         check_choices([choice], "message")
     except UpstreamInvalidResponse:
         return
-    canonical_calls(choice)
-    whole = as_message({"id": "chatcmpl-1", "choices": [choice], "usage": usage}, "m", ["x"])
+    serializer.canonical_calls(choice)
+    whole = serializer.as_message({"id": "chatcmpl-1", "choices": [choice], "usage": usage}, "m", ["x"])
     MESSAGE.validate_json(json.dumps(whole), strict=True)
     chunk = {"id": "chatcmpl-1", "choices": [{**choice, "delta": choice["message"]}], "usage": usage}
     writer = MessageEvents("m", ["x"])
@@ -252,9 +245,9 @@ def test_s1_7_what_a_stream_brought_is_kept_and_goes_up_again() -> None:
             record.add(chunk)
     whole = {"id": "msg_up", "content": BLOCKS, "stop_reason": "tool_use", "usage": None, "mood": "calm"}
     message = record.completion()["choices"][0]["message"]
-    assert message == message_of(BLOCKS)
-    assert as_message(completion_of(whole, 1), "claude")["content"] == BLOCKS
-    assert as_message(completion_of(whole, 1), "claude")["mood"] == "calm"
-    assert as_turns([{"role": "user", "content": "go"}, message])[1][1]["content"] == BLOCKS
+    assert message == serializer.message_of(BLOCKS)
+    assert serializer.as_message(serializer.completion_of(whole, 1), "claude")["content"] == BLOCKS
+    assert serializer.as_message(serializer.completion_of(whole, 1), "claude")["mood"] == "calm"
+    assert serializer.as_turns([{"role": "user", "content": "go"}, message])[1][1]["content"] == BLOCKS
     cited = {"url": "https://e.test/", "title": "E", "start_index": 3, "end_index": 5}
     assert message["annotations"] == [{"type": "url_citation", "url_citation": cited}]

@@ -8,19 +8,9 @@ from gateway.billing.metadata import in_answer, response_metadata
 from gateway.context.artifacts.collect import extract_artifacts_from_messages, unique_ids
 from gateway.core import jsons
 from gateway.core.jsons import Json
+from gateway.core.types import omitted_records
 from gateway.core.types.bill import ArtifactUsageRecord, ContextUtilizationMetadata, ResponseMetadata
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.omitted_records import (
-    UNLISTED,
-    OmittedRecords,
-    as_numbered_then,
-    messages_in_runs,
-    said_by,
-    unlisted_among,
-    unlisted_of,
-    with_standing,
-    without_message,
-)
 
 TEXTS = ["still running", "done", *(f"result {n}" for n in range(30))]
 
@@ -83,10 +73,10 @@ class Conversation:
         return [*found, ArtifactUsageRecord("art_d", "attachment:0:d", "document", "exclude", 7, 0, standing=True)]
 
     def short(self) -> Json:
-        unlisted = unlisted_among(self.records, self.messages, self.current)
+        unlisted = omitted_records.unlisted_among(self.records, self.messages, self.current)
         return self.told(unlisted)
 
-    def told(self, unlisted: OmittedRecords | None) -> Json:
+    def told(self, unlisted: omitted_records.OmittedRecords | None) -> Json:
         known = ResponseMetadata("req_1", None, None, "m", [], None, None, ContextUtilizationMetadata("m"))
         assert known.context_utilization is not None
         known.context_utilization.artifacts_processed = self.records
@@ -95,15 +85,15 @@ class Conversation:
 
 def looked_up(short: Json, path: dict[int, Json]) -> Json:
     """The bill with all of its records, out of a path by numbers."""
-    unlisted = unlisted_of(short)
+    unlisted = omitted_records.unlisted_of(short)
     if unlisted is None:
         return short
     last = -1 if unlisted["behind"] is None else int(unlisted["behind"][4:])
     order = [number for number in sorted(path) if number <= last]
-    then = as_numbered_then(unlisted, [(now, f"msg_{number}") for now, number in enumerate(order)])
-    needed = messages_in_runs(unlisted, then)
-    said = [(number, said_by(path[int(name[4:])])) for number, name in then if name in needed]
-    return with_standing(short, said)
+    then = omitted_records.as_numbered_then(unlisted, [(now, f"msg_{number}") for now, number in enumerate(order)])
+    needed = omitted_records.messages_in_runs(unlisted, then)
+    said = [(number, omitted_records.said_by(path[int(name[4:])])) for number, name in then if name in needed]
+    return omitted_records.with_standing(short, said)
 
 
 def records_of(bill: Json) -> list[Json]:
@@ -131,7 +121,7 @@ def test_s2_what_is_left_after_deletions_keeps_its_numbers(block: int) -> None:
         short, path = made.short(), dict(made.path)
         before = {record["source"] for record in records_of(short)}
         for _ in range(made.random.choice((1, 2, 5))):
-            unlisted = unlisted_of(short)
+            unlisted = omitted_records.unlisted_of(short)
             if unlisted is None or unlisted["behind"] is None:
                 break
             last = int(unlisted["behind"][4:])
@@ -139,7 +129,7 @@ def test_s2_what_is_left_after_deletions_keeps_its_numbers(block: int) -> None:
             now = sorted(path).index(gone)
             parent = max((number for number in path if number < gone), default=None)
             body = path.pop(gone)
-            short = without_message(
+            short = omitted_records.without_message(
                 short,
                 now,
                 None if parent is None else f"msg_{parent}",
@@ -155,7 +145,7 @@ def test_s2_what_is_left_after_deletions_keeps_its_numbers(block: int) -> None:
 def test_s6_2_a_bill_whose_messages_are_numbered_otherwise_lists_what_was_decided() -> None:
     made = Conversation(1)
     short = made.short()
-    assert UNLISTED in short["context_utilization"]
+    assert omitted_records.UNLISTED in short["context_utilization"]
     moved = {number: body for number, body in made.path.items() if number != 2}
     assert records_of(looked_up(short, moved)) == records_of(short)
-    assert UNLISTED not in looked_up(short, moved)["context_utilization"]
+    assert omitted_records.UNLISTED not in looked_up(short, moved)["context_utilization"]

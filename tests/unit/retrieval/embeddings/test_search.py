@@ -9,23 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.errors import (
-    GatewayError,
-    ModelNotFound,
-    UpstreamInvalidResponse,
-    UpstreamTimeout,
-    UpstreamUnreachable,
-)
+from gateway.core import errors
+from gateway.core.types import relevance
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.chat import RequestCaller
-from gateway.core.types.relevance import (
-    EmbeddingFault,
-    RankedPassage,
-    RelevanceQuery,
-    SearchedSource,
-    Vector,
-    packed,
-)
 from gateway.core.types.upstreams import CallScope
 from gateway.retrieval.embeddings.search import (
     MAX_LATER,
@@ -120,10 +107,10 @@ async def test_calls_are_billed_as_reported_or_else_by_count() -> None:
 @pytest.mark.parametrize(
     ("fault", "billed"),
     [
-        (UpstreamTimeout("x"), [(1, True)]),
-        (UpstreamInvalidResponse("x"), [(1, True)]),
-        (UpstreamUnreachable("x"), [(0, False)]),
-        (ModelNotFound("x"), []),
+        (errors.UpstreamTimeout("x"), [(1, True)]),
+        (errors.UpstreamInvalidResponse("x"), [(1, True)]),
+        (errors.UpstreamUnreachable("x"), [(0, False)]),
+        (errors.ModelNotFound("x"), []),
         (ValueError("of a library"), []),
     ],
 )
@@ -135,7 +122,7 @@ async def test_a_fault_leaves_the_rest_without_vectors(fault: Exception, billed:
     assert search.warnings == ["embedder_failed"]
     assert len(embedder.asked) == 1
     assert [(each.usage["prompt_tokens"], each.estimated) for each in search.scope.calls] == billed
-    assert isinstance(fault, GatewayError) or not billed
+    assert isinstance(fault, errors.GatewayError) or not billed
 
 
 @pytest.mark.parametrize("ends", ["the deadline", "its request"])
@@ -181,14 +168,14 @@ def test_records_logs_code_and_figures_are_not(text: str) -> None:
     assert not is_prose(text)
 
 
-def document(count: int, **scores: float) -> tuple[SearchedSource, list[RankedPassage]]:
+def document(count: int, **scores: float) -> tuple[relevance.SearchedSource, list[relevance.RankedPassage]]:
     """Passages of prose, each one its own."""
     texts = [f"{PROSE} It was evening number {'x' * (n + 1)}." for n in range(count)]
     found, start = [], 0
     for n, text in enumerate(texts):
-        found.append(RankedPassage(start, start + len(text), scores.get(f"p{n}", 0.0)))
+        found.append(relevance.RankedPassage(start, start + len(text), scores.get(f"p{n}", 0.0)))
         start += len(text) + 2
-    return SearchedSource("\n\n".join(texts), "artifact"), found
+    return relevance.SearchedSource("\n\n".join(texts), "artifact"), found
 
 
 def test_the_best_by_words_come_first_each_with_those_beside_it() -> None:
@@ -201,12 +188,12 @@ def test_the_best_by_words_come_first_each_with_those_beside_it() -> None:
 
 def test_what_was_said_last_comes_before_what_was_said_long_ago_and_belongs_to_no_artifact() -> None:
     said = [
-        SearchedSource(f"I like the {word} very much", "turn", number=n)
+        relevance.SearchedSource(f"I like the {word} very much", "turn", number=n)
         for n, word in enumerate(("sea", "town", "sun"))
     ]
-    found = [[RankedPassage(0, len(source.content), 0.0)] for source in said]
+    found = [[relevance.RankedPassage(0, len(source.content), 0.0)] for source in said]
     assert [each.source for each in wanted(said, found)] == [2, 1, 0]
-    found[0] = [RankedPassage(0, 5, 1.0)]
+    found[0] = [relevance.RankedPassage(0, 5, 1.0)]
     made = wanted(said, found)
     assert [each.source for each in made] == [0, 1, 2], "and what was said beside it"
     assert {each.held_by for each in made} == {None}
@@ -218,26 +205,26 @@ def test_no_request_looks_for_more_than_so_many() -> None:
 
 
 def test_the_question_stands_before_further_searches() -> None:
-    made = queries(RelevanceQuery("who?", searches=("the keeper", " ")))
+    made = queries(relevance.RelevanceQuery("who?", searches=("the keeper", " ")))
     assert [each.text for each in made] == ["who?", "the keeper"]
-    assert queries(RelevanceQuery("  ")) == []
+    assert queries(relevance.RelevanceQuery("  ")) == []
 
 
-def vector(*numbers: float) -> Vector:
+def vector(*numbers: float) -> relevance.Vector:
     import numpy
 
-    return packed(numpy.array([numbers]))[0]
+    return relevance.packed(numpy.array([numbers]))[0]
 
 
-def passages(*scores: float) -> list[list[RankedPassage]]:
-    return [[RankedPassage(n * 10, n * 10 + 9, score) for n, score in enumerate(scores)]]
+def passages(*scores: float) -> list[list[relevance.RankedPassage]]:
+    return [[relevance.RankedPassage(n * 10, n * 10 + 9, score) for n, score in enumerate(scores)]]
 
 
 def places(*numbers: int) -> list[WantedVector]:
     return [WantedVector("", str(n), None, 0, n) for n in numbers]
 
 
-def scores_of(found: list[list[RankedPassage]]) -> list[float]:
+def scores_of(found: list[list[relevance.RankedPassage]]) -> list[float]:
     return [p.score for each in found for p in each]
 
 
@@ -279,7 +266,7 @@ def test_further_searches_together_weigh_no_more_than_the_question() -> None:
     angles=st.lists(st.sampled_from([EAST, NORTH, WEST]), min_size=12, max_size=12),
 )
 def test_scores_are_only_exchanged_among_those_that_have_a_vector(
-    scores: list[float], with_vector: set[int], angles: list[Vector]
+    scores: list[float], with_vector: set[int], angles: list[relevance.Vector]
 ) -> None:
     at = sorted(n for n in with_vector if n < len(scores))
     after = scores_of(fused(passages(*scores), places(*at), angles[: len(at)], [EAST]))
@@ -293,7 +280,7 @@ def test_vectors_have_a_direction_and_fit_those_of_their_space() -> None:
     assert similarities(EAST, []) == []
     assert vector(3e38, 0) == EAST
     for bad in ((0.0, 0.0), (float("nan"), 1.0), (float("inf"), 1.0)):
-        with pytest.raises(EmbeddingFault):
+        with pytest.raises(relevance.EmbeddingFault):
             vector(*bad)
 
 

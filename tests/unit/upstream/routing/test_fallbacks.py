@@ -4,16 +4,8 @@ from typing import Any
 
 import pytest
 
+from gateway.core import errors
 from gateway.core.config.setting_sections import RoutingSettings
-from gateway.core.errors import (
-    ContextLengthExceeded,
-    GatewayError,
-    InvalidRequest,
-    UpstreamAuth,
-    UpstreamOverflow,
-    UpstreamRefused,
-    UpstreamTimeout,
-)
 from gateway.upstream.routing.health import has_fallbacks, instead_of, kind_of
 
 SETTINGS = RoutingSettings(
@@ -25,8 +17,8 @@ SETTINGS = RoutingSettings(
 )
 
 
-def refused(status: int, **error: Any) -> UpstreamRefused:
-    return UpstreamRefused(status, {"error": error}, {})
+def refused(status: int, **error: Any) -> errors.UpstreamRefused:
+    return errors.UpstreamRefused(status, {"error": error}, {})
 
 
 @pytest.mark.parametrize(
@@ -34,14 +26,14 @@ def refused(status: int, **error: Any) -> UpstreamRefused:
     [
         (refused(500, message="oops"), "general"),
         (refused(429, message="slow down"), "general"),
-        (UpstreamTimeout("late"), "general"),
-        (UpstreamAuth("key"), "general"),
+        (errors.UpstreamTimeout("late"), "general"),
+        (errors.UpstreamAuth("key"), "general"),
         (refused(400, message="unknown field"), None),
         (refused(404, message="no such model"), None),
         (refused(401, message="your key"), None),
-        (InvalidRequest("bad"), None),
-        (UpstreamOverflow({}, {}), "context_window"),
-        (ContextLengthExceeded("long"), "context_window"),
+        (errors.InvalidRequest("bad"), None),
+        (errors.UpstreamOverflow({}, {}), "context_window"),
+        (errors.ContextLengthExceeded("long"), "context_window"),
         (refused(400, code="content_policy_violation", message="no"), "content_policy"),
         (refused(400, code="content_filter", message="no"), "content_policy"),
         (
@@ -63,7 +55,7 @@ def refused(status: int, **error: Any) -> UpstreamRefused:
         (refused(400, message="Your request was rejected as a result of our safety system."), "content_policy"),
     ],
 )
-def test_what_an_error_calls_for(error: GatewayError, kind: str | None) -> None:
+def test_what_an_error_calls_for(error: errors.GatewayError, kind: str | None) -> None:
     assert kind_of(error, SETTINGS) == kind
 
 

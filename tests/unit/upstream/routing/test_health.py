@@ -6,19 +6,9 @@ from typing import Any
 
 import pytest
 
+from gateway.core import errors
 from gateway.core.config.model_list import ModelEntry
 from gateway.core.config.setting_sections import RoutingSettings
-from gateway.core.errors import (
-    ContextLengthExceeded,
-    InternalError,
-    UpstreamAuth,
-    UpstreamInterrupted,
-    UpstreamInvalidResponse,
-    UpstreamOverflow,
-    UpstreamRefused,
-    UpstreamTimeout,
-    UpstreamUnreachable,
-)
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.routing.deployments import GroupMember
 from gateway.upstream.routing.health import DeploymentFault, DeploymentWatch, HealthWatch, SlidingMinute, fault_of
@@ -26,12 +16,12 @@ from tests.support.hand_clock import HandClock
 
 ONE = ModelDeployment("m", "m", "openai/m", "http://one/v1", "sk", operator_key=True, id="one")
 CLIENTS = ModelDeployment("m", "m", "openai/m", "http://one/v1", "sk", operator_key=False, id="one")
-DOWN = UpstreamUnreachable("down")
+DOWN = errors.UpstreamUnreachable("down")
 
 
-def refused(status: int, code: str | None = None, **headers: str) -> UpstreamRefused:
+def refused(status: int, code: str | None = None, **headers: str) -> errors.UpstreamRefused:
     body = {"error": {"message": "no", "code": code}}
-    return UpstreamRefused(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    return errors.UpstreamRefused(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
 
 
 class Ward:
@@ -73,10 +63,14 @@ class Ward:
     ("error", "operators", "clients"),
     [
         (DOWN, DeploymentFault("upstream_unreachable"), DeploymentFault("upstream_unreachable")),
-        (UpstreamTimeout("slow"), DeploymentFault("upstream_timeout"), DeploymentFault("upstream_timeout")),
-        (UpstreamInterrupted("cut"), DeploymentFault("upstream_interrupted"), DeploymentFault("upstream_interrupted")),
+        (errors.UpstreamTimeout("slow"), DeploymentFault("upstream_timeout"), DeploymentFault("upstream_timeout")),
         (
-            UpstreamInvalidResponse("odd"),
+            errors.UpstreamInterrupted("cut"),
+            DeploymentFault("upstream_interrupted"),
+            DeploymentFault("upstream_interrupted"),
+        ),
+        (
+            errors.UpstreamInvalidResponse("odd"),
             DeploymentFault("upstream_invalid_response"),
             DeploymentFault("upstream_invalid_response"),
         ),
@@ -88,7 +82,7 @@ class Ward:
         ),
         (refused(529), DeploymentFault("upstream_529"), DeploymentFault("upstream_529")),
         (
-            UpstreamAuth("key"),
+            errors.UpstreamAuth("key"),
             DeploymentFault("upstream_auth", at_once=True),
             DeploymentFault("upstream_auth", at_once=True),
         ),
@@ -109,9 +103,9 @@ class Ward:
         (refused(413), None, None),
         (refused(422), None, None),
         (refused(501), None, None),
-        (UpstreamOverflow({}, {}), None, None),
-        (ContextLengthExceeded("long"), None, None),
-        (InternalError("ours"), None, None),
+        (errors.UpstreamOverflow({}, {}), None, None),
+        (errors.ContextLengthExceeded("long"), None, None),
+        (errors.InternalError("ours"), None, None),
         (asyncio.CancelledError(), None, None),
     ],
 )
@@ -150,7 +144,7 @@ def test_s12_8_a_few_failures_of_many_requests_are_no_reason() -> None:
     assert ward.rests()
 
 
-@pytest.mark.parametrize("error", [UpstreamAuth("key"), refused(402), refused(429, "insufficient_quota")])
+@pytest.mark.parametrize("error", [errors.UpstreamAuth("key"), refused(402), refused(429, "insufficient_quota")])
 def test_s12_8_a_refused_account_is_enough_once(error: BaseException) -> None:
     ward = Ward()
     ward.fails(error)
@@ -174,7 +168,7 @@ def test_s12_8_when_the_rest_is_over_one_request_tries() -> None:
     assert ward.rests(), "the others go elsewhere"
     trial.answered()
     assert not ward.rests(), "before its answer is over"
-    trial.ended(UpstreamInterrupted("cut"))
+    trial.ended(errors.UpstreamInterrupted("cut"))
     assert not ward.rests()
 
 
@@ -194,7 +188,7 @@ def test_s12_8_rests_double_until_it_answers() -> None:
     assert ward.rest_seconds() == 2
 
 
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), InternalError("ours")])
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), errors.InternalError("ours")])
 def test_s12_8_a_try_that_tells_nothing_leaves_it_to_the_next(error: BaseException) -> None:
     ward = Ward()
     ward.fails(times=3)

@@ -8,58 +8,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core import errors
 from gateway.core.config.setting_sections import RoutingSettings
-from gateway.core.errors import (
-    ContextLengthExceeded,
-    GatewayError,
-    InvalidRequest,
-    StorageUnavailable,
-    UpstreamAuth,
-    UpstreamInterrupted,
-    UpstreamInvalidResponse,
-    UpstreamOverflow,
-    UpstreamRefused,
-    UpstreamTimeout,
-    UpstreamUnreachable,
-)
 from gateway.upstream.routing.health import FailedTry, RetryBudget, decide, helps
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
 SETTINGS = RoutingSettings()
 TWICE = RoutingSettings(retries=2)
-DOWN = UpstreamUnreachable("down")
+DOWN = errors.UpstreamUnreachable("down")
 
 
-def refused(status: int, code: str | None = None, **headers: str) -> UpstreamRefused:
+def refused(status: int, code: str | None = None, **headers: str) -> errors.UpstreamRefused:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return UpstreamRefused(status, {"error": {"message": "no", "code": code}}, named)
+    return errors.UpstreamRefused(status, {"error": {"message": "no", "code": code}}, named)
 
 
 @pytest.mark.parametrize(
     ("error", "where"),
     [
         (DOWN, "anywhere"),
-        (UpstreamTimeout("late"), "anywhere"),
-        (UpstreamInvalidResponse("broken"), "anywhere"),
-        (UpstreamInterrupted("cut"), "anywhere"),
+        (errors.UpstreamTimeout("late"), "anywhere"),
+        (errors.UpstreamInvalidResponse("broken"), "anywhere"),
+        (errors.UpstreamInterrupted("cut"), "anywhere"),
         (refused(500), "anywhere"),
         (refused(529), "anywhere"),
         (refused(429), "anywhere"),
         (refused(429, "insufficient_quota"), "elsewhere"),
-        (UpstreamAuth("key"), "elsewhere"),
+        (errors.UpstreamAuth("key"), "elsewhere"),
         (refused(400), "nowhere"),
         (refused(401), "nowhere"),  # the client's own key
         (refused(404), "nowhere"),
         (refused(413), "nowhere"),
         (refused(422), "nowhere"),
         (refused(501), "nowhere"),
-        (UpstreamOverflow({}, {}), "nowhere"),
-        (ContextLengthExceeded("long"), "nowhere"),
-        (InvalidRequest("bad"), "nowhere"),
-        (StorageUnavailable("gone"), "nowhere"),
+        (errors.UpstreamOverflow({}, {}), "nowhere"),
+        (errors.ContextLengthExceeded("long"), "nowhere"),
+        (errors.InvalidRequest("bad"), "nowhere"),
+        (errors.StorageUnavailable("gone"), "nowhere"),
     ],
 )
-def test_where_another_try_may_end_otherwise(error: GatewayError, where: str) -> None:
+def test_where_another_try_may_end_otherwise(error: errors.GatewayError, where: str) -> None:
     assert helps(error, SETTINGS.retry_statuses) == where
 
 
@@ -84,8 +72,8 @@ AGAIN = FailedTry(DOWN, tries=1, here=1)
         (replace(ELSEWHERE, begun=True), SETTINGS, False, 0.0, "begun"),
         (replace(ELSEWHERE, error=refused(400)), TWICE, False, 0.0, "final"),
         # a key that was refused is refused again
-        (replace(AGAIN, error=UpstreamAuth("key")), TWICE, False, 0.0, "tries"),
-        (replace(ELSEWHERE, error=UpstreamAuth("key")), TWICE, True, 0.0, "elsewhere"),
+        (replace(AGAIN, error=errors.UpstreamAuth("key")), TWICE, False, 0.0, "tries"),
+        (replace(ELSEWHERE, error=errors.UpstreamAuth("key")), TWICE, True, 0.0, "elsewhere"),
         # `Retry-After`, as far as the longest wait goes, and only where it was said
         (replace(AGAIN, error=refused(429, retry_after="3")), TWICE, True, 3.0, "again"),
         (replace(AGAIN, error=refused(429, retry_after_ms="100")), TWICE, True, 0.25, "again"),
