@@ -17,7 +17,7 @@ from gateway.core.frozen_records import record
 SIZE = 20
 SAID_FIELDS = ("tool_call_id", "name", "refusal", "function_call")
 ANSWER_FIELDS = ("content", "tool_calls", "refusal", "audio", "function_call")
-REWRITTEN = re.compile(r"\s|\\[u/]")
+REWRITABLE = re.compile(r"\s|\\[u/]")
 """What clients that parse JSON and write it again may write otherwise: blanks, and escapes that JSON does not need."""
 SAYING_ROLES = {"user": b"user\0", "assistant": b"assistant\0"}
 
@@ -109,7 +109,7 @@ def identity(message: Mapping[str, Any]) -> list[Any]:
 def _call(call: Mapping[str, Any]) -> list[Any]:
     function = call.get("function") or {}
     given = function.get("arguments")
-    if type(given) is str and (not given or REWRITTEN.search(given)):
+    if type(given) is str and (not given or REWRITABLE.search(given)):
         try:
             given = jsons.dumps_text(jsons.loads_exact(given.encode() or b"{}"))
         except ValueError:  # cut off, or no JSON: nobody can have parsed it
