@@ -39,3 +39,19 @@ else:
             "wiring": "WiredApi",
         },
     )
+
+__all__ = [
+    "ANONYMOUS",
+    "App",
+    "BodyCache",
+    "Issuer",
+    "RequestArrival",
+    "ShutdownState",
+    "WiredApi",
+    "as_imported",
+    "load_jose",
+    "parse_export",
+    "protocol",
+    "serializer",
+    "validation",
+]

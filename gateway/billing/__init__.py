@@ -21,3 +21,16 @@ else:
             "quota.gate": "AdmissionRequest AdmittedRequest Quota",
         },
     )
+
+__all__ = [
+    "AdmissionRequest",
+    "AdmittedRequest",
+    "Quota",
+    "budgets",
+    "cost",
+    "ledger_verification",
+    "metadata",
+    "passes",
+    "prompt_cache",
+    "relayed_usage",
+]

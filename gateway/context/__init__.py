@@ -34,3 +34,25 @@ else:
             "planning.summaries": "ArtifactSummarizer PLAN_SECONDS SummaryCache",
         },
     )
+
+__all__ = [
+    "INLINE_CHARS",
+    "PLAN_SECONDS",
+    "ArtifactSummarizer",
+    "BuiltContext",
+    "ContextHooks",
+    "ContextManager",
+    "ContextPlanning",
+    "ContextSources",
+    "PassageRanking",
+    "PlanResult",
+    "PlannerAccess",
+    "RequestRanking",
+    "SummaryCache",
+    "WindowProposal",
+    "collect",
+    "compact",
+    "decision",
+    "internal_calls",
+    "whole_files",
+]

@@ -23,3 +23,15 @@ else:
             "process": "DocumentReader",
         },
     )
+
+__all__ = [
+    "AttachmentReader",
+    "DocumentFile",
+    "DocumentOwner",
+    "DocumentReader",
+    "PageFacts",
+    "Reading",
+    "UnreadableDocument",
+    "file_reader",
+    "process",
+]

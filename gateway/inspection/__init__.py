@@ -35,3 +35,26 @@ else:
             "window_bar": "WINDOW_PARTS WindowBar",
         },
     )
+
+__all__ = [
+    "FIRST_SAID",
+    "WINDOW_PARTS",
+    "BranchRun",
+    "ExplainedCall",
+    "ExplainedConversation",
+    "ExplainedRequest",
+    "ExplainedTurn",
+    "ExplanationReader",
+    "StoredRequest",
+    "TurnChoice",
+    "WindowBar",
+    "as_json",
+    "document_parts",
+    "explained_artifacts",
+    "explained_request",
+    "message_changes",
+    "prefix",
+    "rebuilt_turns",
+    "request_search",
+    "settings_in_force",
+]

@@ -35,3 +35,19 @@ else:
             "warm_up": "WarmUp warm_up_pieces WarmUpPiece",
         },
     )
+
+__all__ = [
+    "CommandCall",
+    "WarmUp",
+    "WarmUpPiece",
+    "open_telemetry",
+    "parser",
+    "purge",
+    "savings_by_replay",
+    "serve",
+    "shell_completion",
+    "storage_upkeep",
+    "warm_up_pieces",
+    "write_configuration",
+    "write_from_litellm",
+]

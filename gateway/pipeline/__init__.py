@@ -38,3 +38,24 @@ else:
             "wiring": "WiredPipeline",
         },
     )
+
+__all__ = [
+    "BEAT_SECONDS",
+    "HEARTBEAT_SECONDS",
+    "IdempotencyGate",
+    "Instruments",
+    "LimitedPipeline",
+    "MeteredCall",
+    "PausedRequest",
+    "Pipeline",
+    "ProfileComposer",
+    "RelayedBills",
+    "RunPermit",
+    "RunningTurns",
+    "StreamedAnswer",
+    "WholeCompletion",
+    "WiredPipeline",
+    "entity_memory",
+    "not_paused",
+    "turn_replays",
+]

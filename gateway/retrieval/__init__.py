@@ -37,3 +37,25 @@ else:
             "stored.segment_process": "IndexFailed SegmentMaker",
         },
     )
+
+__all__ = [
+    "PLACES",
+    "SEGMENT_REGIONS",
+    "ContentIndexes",
+    "EmbeddingModel",
+    "IndexFailed",
+    "MiniLM",
+    "PassageFinder",
+    "PendingVectors",
+    "RequestMeaning",
+    "SegmentMaker",
+    "index_texts",
+    "is_large",
+    "packed_places",
+    "places_named",
+    "question_in",
+    "read_for",
+    "regions_found",
+    "relevance",
+    "search_by_regions",
+]

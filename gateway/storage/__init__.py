@@ -42,3 +42,26 @@ else:
             "wiring": "WiredStorage",
         },
     )
+
+__all__ = [
+    "KEPT_SECONDS",
+    "PROBE_SECONDS",
+    "ClaimStore",
+    "ConversationStore",
+    "EntityStore",
+    "LargeDocuments",
+    "PathCache",
+    "Retention",
+    "SqlBudgets",
+    "UiSessions",
+    "WiredStorage",
+    "audit_events",
+    "bills",
+    "keyed_hashes",
+    "ledger",
+    "open_rates",
+    "results_apart",
+    "stored_files",
+    "stored_keys",
+    "usd",
+]

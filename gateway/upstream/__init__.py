@@ -42,5 +42,26 @@ else:
         },
     )
 
+__all__ = [
+    "ConnectionPool",
+    "DiscoveredModels",
+    "HttpIdentityDocuments",
+    "HttpUpstream",
+    "LitellmLibrary",
+    "PassthroughClient",
+    "RawAnswer",
+    "S3Contents",
+    "UpstreamEmbedder",
+    "UpstreamPassage",
+    "UpstreamWrapper",
+    "WiredUpstreams",
+    "lacks",
+    "new_client",
+    "passthrough",
+    "reach_bucket",
+    "rehearse",
+    "resources",
+]
+
 # httpx's command-line tool, which it works without: it would load rich and pygments at each start.
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]

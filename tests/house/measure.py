@@ -124,13 +124,12 @@ def circle(package: Path = PACKAGE) -> list[str]:
 
 
 def faces(package: Path = PACKAGE) -> dict[str, list[str]]:
-    """Names that packages offer: what their `__init__.py` imports under `TYPE_CHECKING`, other rooms may import."""
+    """Names that packages offer by their `__all__`: what other rooms may import of them."""
     found = {}
     for path in package.glob("**/__init__.py"):
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-                imports = [each for each in node.body if isinstance(each, ast.ImportFrom)]
-                found[_module(path, package)] = [name.name for each in imports for name in each.names]
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                found[_module(path, package)] = list(ast.literal_eval(node.value))
     return found
 
 

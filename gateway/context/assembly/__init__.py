@@ -16,3 +16,14 @@ else:
             "shown_block": "ARTIFACT_ID BLOCK_TAG ELISION ITEM_TAG without_block_items",
         },
     )
+
+__all__ = [
+    "ARTIFACT_ID",
+    "BLOCK_NOTE",
+    "BLOCK_TAG",
+    "ELISION",
+    "ITEM_TAG",
+    "render",
+    "shown_block",
+    "without_block_items",
+]

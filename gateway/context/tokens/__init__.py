@@ -15,3 +15,11 @@ else:
             "model_margins": "ModelMargins PromptReport keep_calibrated",
         },
     )
+
+__all__ = [
+    "CounterRegistry",
+    "ModelMargins",
+    "PromptReport",
+    "TiktokenCounter",
+    "keep_calibrated",
+]

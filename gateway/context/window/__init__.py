@@ -18,3 +18,13 @@ else:
             "fitting": "in_full",
         },
     )
+
+__all__ = [
+    "PassageCandidate",
+    "PromptCounter",
+    "TranscriptMessage",
+    "candidates",
+    "counting",
+    "extracts",
+    "in_full",
+]

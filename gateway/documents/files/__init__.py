@@ -24,3 +24,18 @@ else:
             "wiring": "WiredDocuments",
         },
     )
+
+__all__ = [
+    "CallersFiles",
+    "FileService",
+    "FilesHere",
+    "ReadingFiles",
+    "UploadFields",
+    "WiredDocuments",
+    "are_relayed",
+    "folder_of",
+    "open_files",
+    "open_stores",
+    "sealed",
+    "store_of",
+]

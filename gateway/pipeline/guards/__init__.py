@@ -15,3 +15,10 @@ else:
             "factory": "guards_are_on open_guards refuses_files",
         },
     )
+
+__all__ = [
+    "guards_are_on",
+    "open_guards",
+    "refuses_files",
+    "what_guards",
+]

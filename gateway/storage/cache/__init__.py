@@ -17,3 +17,10 @@ else:
             "redis": "reach_cache",
         },
     )
+
+__all__ = [
+    "FrameCache",
+    "MemoryCache",
+    "open_cache",
+    "reach_cache",
+]

@@ -23,3 +23,12 @@ else:
             "transfers": "ConversationTransfer",
         },
     )
+
+__all__ = [
+    "ConversationRecords",
+    "ConversationTransfer",
+    "PastReader",
+    "ReplayStore",
+    "UserPurge",
+    "content_id_of",
+]

@@ -20,3 +20,14 @@ else:
             "transactions": "CommitUnknown",
         },
     )
+
+__all__ = [
+    "REVISION",
+    "CommitUnknown",
+    "DatabaseTransactions",
+    "SchemaState",
+    "finish",
+    "migrate",
+    "shown",
+    "sqlite",
+]

@@ -14,3 +14,11 @@ else:
             "columns": "KeyVault SEALED_MORE open_vault sealing",
         },
     )
+
+__all__ = [
+    "SEALED_MORE",
+    "KeyVault",
+    "open_vault",
+    "rewrite",
+    "sealing",
+]

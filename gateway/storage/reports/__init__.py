@@ -16,3 +16,13 @@ else:
             "storage_health": "StorageHealth",
         },
     )
+
+__all__ = [
+    "CostReports",
+    "StorageHealth",
+    "SumDifference",
+    "compare_sums",
+    "found_requests",
+    "request_list",
+    "storage_health",
+]

@@ -22,3 +22,13 @@ else:
             "router": "ConfiguredRouter",
         },
     )
+
+__all__ = [
+    "ConfiguredRouter",
+    "KnownProtocols",
+    "ModelCatalogue",
+    "catalogue",
+    "health",
+    "protocols",
+    "router",
+]
