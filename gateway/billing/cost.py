@@ -125,20 +125,26 @@ def _prompt_cost(rates: TokenRates, rate: Decimal, prompt: int, details: Any, us
     hour = min(written, bill.written_for_an_hour(usage)) if written else 0
     of_cached = details.get("cached_tokens_details") if isinstance(details, dict) else None
     pictures = min(cached, bill.figure(of_cached, "image_tokens")) if cached else 0
+    sounds = min(cached - pictures, bill.figure(of_cached, "audio_tokens")) if cached else 0
     kinds: Kinds = (
         (
             "cached_image_input",
             pictures,
             ("cache_read_input_image_token_cost", "cache_read_input_token_cost"),
         ),
-        ("cached_input", cached - pictures, ("cache_read_input_token_cost",)),
+        (
+            "cached_audio_input",
+            sounds,
+            ("cache_read_input_audio_token_cost", "cache_read_input_token_cost"),
+        ),
+        ("cached_input", cached - pictures - sounds, ("cache_read_input_token_cost",)),
         ("cache_write", written - hour, ("cache_creation_input_token_cost",)),
         (
             "cache_write_1h",
             hour,
             ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost"),
         ),
-        ("audio_input", bill.figure(details, "audio_tokens"), ("input_cost_per_audio_token",)),
+        ("audio_input", bill.figure(details, "audio_tokens") - sounds, ("input_cost_per_audio_token",)),
         ("image_input", bill.figure(details, "image_tokens") - pictures, ("input_cost_per_image_token",)),
     )
     return _cost_by_kind(rates, ("input", rate), prompt, kinds)
@@ -276,8 +282,36 @@ def is_amount(value: Any) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool) and 0 <= value <= bill.MAX_TOKENS
 
 
+def dearer_kinds(
+    prices: Mapping[str, Decimal], body: Mapping[str, Any], messages: Iterable[Mapping[str, Any]]
+) -> tuple[str, ...]:
+    """Returns the names of the model's prices for tokens other than text that a request may have: of sound if it asks
+    for it or holds some, of pictures unless its `modalities` decline them."""
+    asked = body.get("modalities")
+    found: list[str] = []
+    if "output_cost_per_audio_token" in prices and isinstance(asked, list) and "audio" in asked:
+        found.append("output_cost_per_audio_token")
+    if "output_cost_per_image_token" in prices and not (isinstance(asked, list) and "image" not in asked):
+        found.append("output_cost_per_image_token")
+    if "input_cost_per_audio_token" in prices and any(map(_is_heard, messages)):
+        found.append("input_cost_per_audio_token")
+    return tuple(found)
+
+
+def _is_heard(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else ()
+    return bool(message.get("audio")) or any(
+        isinstance(part, dict) and part.get("type") == "input_audio" for part in parts
+    )
+
+
 def estimated_cost(
-    prices: Mapping[str, Decimal], prompt_tokens: int, most_tokens: int | None, service_tier: str | None = None
+    prices: Mapping[str, Decimal],
+    prompt_tokens: int,
+    most_tokens: int | None,
+    service_tier: str | None = None,
+    kinds: Iterable[str] = (),
 ) -> dict[str, Decimal | None]:
     """Estimates the least and the most that a call will cost in USD (guarantee §5, `dry_run`); None where a price, or
     the longest answer, is not known.
@@ -285,7 +319,10 @@ def estimated_cost(
     The least: no output, and the whole prompt read from the provider's cache. The most: the whole prompt written to the
     cache, and the longest answer, reasoning included. A provider may serve a request in another tier than requested, so
     both tiers count.
-    `most_tokens`: of all choices together; `service_tier`: the one that the request asks for."""
+    `most_tokens`: of all choices together; `service_tier`: the one that the request asks for; `kinds`: names of further
+    prices that its tokens may have, by `dearer_kinds`."""
+    inputs = (*DEARER_INPUT, *(name for name in kinds if name.startswith("input_")))
+    outputs = (*DEARER_OUTPUT, *(name for name in kinds if name.startswith("output_")))
     least: list[Decimal] = []
     most: list[Decimal] = []
     for tier in dict.fromkeys((None, service_tier)):
@@ -294,8 +331,8 @@ def estimated_cost(
         if read is None or written is None:
             return {"min": None, "max": None}
         least.append(_of(prompt_tokens, min([read, *_known(rates, CHEAPER_INPUT)])))
-        answer = _of(most_tokens or 0, max([written, *_known(rates, DEARER_OUTPUT)]))
-        most.append(_of(prompt_tokens, max([read, *_known(rates, DEARER_INPUT)])) + answer)
+        answer = _of(most_tokens or 0, max([written, *_known(rates, outputs)]))
+        most.append(_of(prompt_tokens, max([read, *_known(rates, inputs)])) + answer)
     return {"min": min(least), "max": max(most) if most_tokens is not None else None}
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
-from gateway.billing import budgets
+from gateway.billing import budgets, cost
 from gateway.context import BuiltContext, PlannerAccess, whole_files
 from gateway.conversations import message_forms, rebuild
 from gateway.core import errors, ids, ports
@@ -249,10 +249,11 @@ class RequestPreparer:
         prompt = self._prompt_at_most(prepared)
         reserved = prepared.budget.reserved_output or self._settings.reserved_output_tokens
         output = budgets.most_output(request.forward, request.choices, facts.max_output_tokens, reserved)
-        cost = budgets.most_cost(facts.prices, prompt, output, request.forward.get("service_tier"))
-        if cost is not None and prepared.recall is not None:
-            cost *= 1 + prepared.recall.left
-        await request.admission.reserve(cost, prompt + output)
+        kinds = cost.dearer_kinds(facts.prices, request.forward, prepared.messages)
+        most = budgets.most_cost(facts.prices, prompt, output, request.forward.get("service_tier"), kinds)
+        if most is not None and prepared.recall is not None:
+            most *= 1 + prepared.recall.left
+        await request.admission.reserve(most, prompt + output)
 
     def _prompt_at_most(self, prepared: PreparedRequest) -> int:
         context = prepared.context

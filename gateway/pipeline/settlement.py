@@ -424,7 +424,8 @@ class RequestSettlement:
         # The first call loads a vocabulary, and a prompt may be long: streams of other requests must not wait for that.
         prompt = await asyncio.to_thread(self.usage.prompt_tokens, prepared)
         tier = request.forward.get("service_tier")
-        costs = cost.estimated_cost(facts.prices, prompt, most, tier if isinstance(tier, str) else None)
+        kinds = cost.dearer_kinds(facts.prices, request.forward, messages)
+        costs = cost.estimated_cost(facts.prices, prompt, most, tier if isinstance(tier, str) else None, kinds)
         attempted = run.attempted(prepared=prepared)
         calls, known = (
             tuple(map(cost.price_internal, attempted.internal)),

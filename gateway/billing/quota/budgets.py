@@ -53,15 +53,18 @@ def most_output(forward: dict[str, Any], choices: int, longest: int | None, rese
     return (named or longest or reserved) * choices
 
 
-def most_cost(prices: Mapping[str, Decimal], prompt: int, output: int, service_tier: Any) -> int | None:
-    """Estimates the most that a call can cost in picodollars; None where its price is not known."""
-    if service_tier is None:
+def most_cost(
+    prices: Mapping[str, Decimal], prompt: int, output: int, service_tier: Any, kinds: tuple[str, ...] = ()
+) -> int | None:
+    """Estimates the most that a call can cost in picodollars; None where its price is not known.
+    `kinds`: as in `estimated_cost`."""
+    if service_tier is None and not kinds:
         kept = _DEAREST.peek(id(prices))
         dearest = kept[1] if kept is not None and kept[0] is prices else _remembered(prices)
         if dearest is not None:
             return -int(-(prompt * dearest[0] + output * dearest[1]) // 1)
     tier = service_tier if isinstance(service_tier, str) else None
-    most = estimated_cost(prices, prompt, output, tier)["max"]
+    most = estimated_cost(prices, prompt, output, tier, kinds)["max"]
     return None if most is None else keys.picousd(most)
 
 

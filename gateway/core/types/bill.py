@@ -309,8 +309,8 @@ def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
 @record
 class PriceLine:
     """Tokens times rate: a term of a bill's cost, in USD, not rounded. `kind`: `input`, `cached_input`, `cache_write`,
-    `cache_write_1h`, `audio_input`, `image_input`, `cached_image_input`; `output`, `reasoning`, `audio_output`,
-    `image_output`; or `seconds`, `characters`, `images` in place of tokens."""
+    `cache_write_1h`, `audio_input`, `image_input`, `cached_audio_input`, `cached_image_input`; `output`, `reasoning`,
+    `audio_output`, `image_output`; or `seconds`, `characters`, `images` in place of tokens."""
 
     kind: str
     tokens: int | Decimal

@@ -20,6 +20,7 @@ PRICES = {
     "cache_creation_input_token_cost_above_1hr": "4e-6",
     "output_cost_per_reasoning_token": "9e-6",
     "input_cost_per_audio_token": "4e-5",
+    "cache_read_input_audio_token_cost": "1e-5",
     "output_cost_per_audio_token": "8e-5",
     "input_cost_per_token_above_200k_tokens": "3e-6",
     "output_cost_per_token_above_200k_tokens": "1.2e-5",
@@ -87,6 +88,16 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any], str, str]] = {
         PRICES,
         usage(100, 50, **details(audio_tokens=10), completion_tokens_details={"audio_tokens": 5}),
         "0.00058", "0.00076",
+    ),
+    "cached audio": (
+        PRICES,
+        usage(100, 0, **details(audio_tokens=30, cached_tokens=60, cached_tokens_details={"audio_tokens": 20})),
+        "0.00068", "0",
+    ),
+    "cached audio without a price of its own": (
+        {k: v for k, v in PRICES.items() if "audio_token_cost" not in k},
+        usage(100, 0, **details(audio_tokens=30, cached_tokens=60, cached_tokens_details={"audio_tokens": 20})),
+        "0.00049", "0",
     ),
     "reasoning": (PRICES, usage(0, 100, completion_tokens_details={"reasoning_tokens": 60}), "0", "0.00086"),
     "reasoning without a price of its own": (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.billing.cost import estimated_cost, price_call
+from gateway.billing.cost import dearer_kinds, estimated_cost, price_call
 
 PLAIN = {"input_cost_per_token": Decimal("0.000003"), "output_cost_per_token": Decimal("0.000015")}
 CACHED = PLAIN | {
@@ -17,6 +17,11 @@ CACHED = PLAIN | {
     "output_cost_per_token_priority": Decimal("0.00003"),
     "input_cost_per_token_flex": Decimal("0.0000001"),
     "output_cost_per_token_flex": Decimal("0.0000001"),
+}
+SPOKEN = PLAIN | {
+    "input_cost_per_audio_token": Decimal("0.00004"),
+    "output_cost_per_audio_token": Decimal("0.00008"),
+    "output_cost_per_image_token": Decimal("0.00012"),
 }
 HOUR = {"ephemeral_1h_input_tokens": 1000}
 REPORTS: list[dict[str, Any]] = [
@@ -40,6 +45,29 @@ def test_s5_what_a_call_costs_lies_between(report: dict[str, Any], completion: i
     assert found["max"] is not None
     assert real is not None
     assert found["min"] <= real <= found["max"]
+
+
+HEARD: dict[str, Any] = {"content": [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]}
+KINDS: list[tuple[dict[str, Any], list[dict[str, Any]], str]] = [
+    ({"modalities": ["text"]}, [{"content": "hi"}], "0.00375"),
+    ({"modalities": ["text", "audio"]}, [{"content": "hi"}], "0.007"),
+    ({"modalities": ["text", "image"]}, [{"content": "hi"}], "0.009"),
+    ({}, [{"content": None}], "0.009"),
+    ({"modalities": ["text"]}, [HEARD], "0.04075"),
+    ({"modalities": ["text"]}, [{"content": None, "audio": {"id": "audio_1"}}], "0.04075"),
+    ({"modalities": "audio"}, [{"content": [5, {"type": "text"}]}], "0.009"),
+    ({"modalities": [[], "audio"]}, [HEARD], "0.044"),
+]
+
+
+@pytest.mark.parametrize(("body", "messages", "most"), KINDS)
+def test_s12_3_tokens_that_are_no_text_count_at_their_price(
+    body: dict[str, Any], messages: list[dict[str, Any]], most: str
+) -> None:
+    """Sound where the request asks for it or holds it, pictures where it does not decline them."""
+    found = estimated_cost(SPOKEN, 1000, 50, kinds=dearer_kinds(SPOKEN, body, messages))
+    assert found == {"min": Decimal("0.003"), "max": Decimal(most)}
+    assert dearer_kinds(PLAIN, body, messages) == ()
 
 
 def test_s5_without_a_cache_the_least_is_the_whole_prompt() -> None:

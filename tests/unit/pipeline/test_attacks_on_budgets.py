@@ -21,15 +21,16 @@ DEAR, CHEAP = ({"prompt_tokens": n, "completion_tokens": 2, "total_tokens": n + 
 def settings_of_metered(upstream: MockUpstream) -> dict[str, Any]:
     served = {"api_base": upstream.base_url, "api_key": "sk-upstream"}
 
-    def entry(name: str, model: str) -> Json:
+    def entry(name: str, model: str, **prices: float) -> Json:
         params = {"model": f"openai/{model}", **served}
-        return {"model_name": name, "litellm_params": params, "model_info": dict(SMALL_MODEL_INFO)}
+        return {"model_name": name, "litellm_params": params, "model_info": {**SMALL_MODEL_INFO, **prices}}
 
     models = [
         entry("small", "small"),
         entry("alias", "small"),
         entry("lone", "lone"),
         entry("gpt-4o-mini", "gpt-4o-mini"),
+        entry("spoken", "spoken", output_cost_per_audio_token=2e-4),
     ]
     keys: list[Json] = [
         {"key": SPENT, "tenant": "mallory", "budgets": BUDGET},
@@ -174,6 +175,7 @@ def test_s12_4_limits_of_models_and_users_hold_for_relayed_calls(
 TOO_DEAR: list[tuple[str, Json]] = [
     ("chat/completions", {**CHAT, "max_tokens": 512, "n": 128}),
     ("chat/completions", {**CHAT, "max_tokens": 512, "n": 128, "stream": True, "context": {"mode": "off"}}),
+    ("chat/completions", {**CHAT, "model": "spoken", "max_tokens": 512, "modalities": ["text", "audio"]}),
     ("embeddings", {"model": "small", "input": "hi there " * 10**5}),
     ("moderations", {"model": "small", "input": ["hi there " * 10**5]}),
     ("completions", {"model": "small", "prompt": "hi", "max_tokens": 10**6}),
