@@ -24,6 +24,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.types.memory import MemoryEntity
 from gateway.pipeline.features.entity_memory import named_by, noted, phrases_of, ranked, search_of
+from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.database import schema
 from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
@@ -62,7 +63,7 @@ def urls(folder: Path) -> Iterator[dict[str, str]]:
 async def filled(transactions: DatabaseTransactions, count: int) -> dict[str, str]:
     """Two tenants with so many things each; the place of each."""
     store = ConversationStore(transactions, SystemClock())
-    memory = EntityStore(transactions, SystemClock(), store.secret)
+    memory = EntityStore(transactions, SystemClock(), store.secret, MemoryCache(1000, SystemClock()))
     places = {tenant: await memory.place_of(tenant, "ann") for tenant in (f"t{count}", f"other{count}")}
     for tenant, place in places.items():
         for first in range(0, count, BATCH):
@@ -101,7 +102,8 @@ async def measure(name: str, url: str, count: int, rounds: int) -> None:
         await migrate(transactions)
         places = await filled(transactions, count)
         store = ConversationStore(transactions, SystemClock())
-        memory, tenant = EntityStore(transactions, SystemClock(), store.secret), f"t{count}"
+        memory = EntityStore(transactions, SystemClock(), store.secret, MemoryCache(1000, SystemClock()))
+        tenant = f"t{count}"
 
         def wanted(number: int) -> int:
             return number * 7919 % count

@@ -52,7 +52,7 @@ class WiredStorage:
             arriving=ArrivingTexts(transactions, clock, chars, self.texts_arrived.set),
         )
         self.large = LargeDocuments(transactions, clock)
-        self.things = EntityStore(transactions, clock, self.store.secret, self.paths)
+        self.things = EntityStore(transactions, clock, self.store.secret, self.cache, self.paths)
         self.retention = Retention(transactions, clock, self.cache, self.paths)
         self.claims = ClaimStore(transactions, clock)
         self.calibrations = SqlCalibrations(transactions)

@@ -65,7 +65,7 @@ async def test_things_are_noted_for_a_user_without_a_conversation(
     async def secret() -> bytes:
         return b"secret"
 
-    memory = EntityStore(transactions, SystemClock(), secret)
+    memory = EntityStore(transactions, SystemClock(), secret, MemoryCache(1000, SystemClock()))
     made = await memory.note(tenant, None, (noted("order", "A-77", None, "created"),), "ann", None)
     assert [(each.scope, each.conversation_id, each.times) for each in made] == [("user", None, 1)]
     again = await memory.note(tenant, None, (noted("order", "A-77", None, "changed"),), "ann", None)

@@ -28,7 +28,7 @@ ORDER = noted("order", "A-1", "Lamp for Ann", "discussed")
 
 @pytest.fixture
 def memory(transactions: DatabaseTransactions, store: ConversationStore) -> EntityStore:
-    return EntityStore(transactions, SystemClock(), store.secret)
+    return EntityStore(transactions, SystemClock(), store.secret, Keeping())
 
 
 async def begun(store: ConversationStore, tenant: str, *notes: ThingNote, name: str = "1") -> str:

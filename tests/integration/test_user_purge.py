@@ -106,7 +106,7 @@ async def test_s13_7_nothing_that_a_user_said_is_left_and_the_sums_are(
         await store.commit(said(full_turn(tenant, mine, created=not minutes, cached=("pdf",)), user, minutes))
     await store.commit(said(turn(tenant, other, "mine stays", created=True), BOB))
     await store.commit(alone(tenant, user))
-    memory = EntityStore(transactions, SystemClock(), store.secret)
+    memory = EntityStore(transactions, SystemClock(), store.secret, Keeping())
     place = await memory.place_of(tenant, user)
     await memory.note(tenant, other, (noted("workflow", "wf_1", WORD, "created"),), user, None)
     assert {"messages.body", "ledger.end_user", "usage_days.end_user", "conversations.end_user", "things.name",

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from gateway.core import errors, ids, jsons
 from gateway.core.frozen_records import record
 from gateway.core.types import memory, report_lists
+from gateway.storage.cache.deleted_places import ListPlace
 from gateway.storage.conversations.delete import forget_blocks
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import KeyVault, RowInsert, for_row, vault_of
@@ -191,15 +192,16 @@ def _merged(new: Sequence[str], old: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_page(
-    connection: sa.Connection, tenant: str, query: memory.ThingQuery, now: datetime
+    connection: sa.Connection, tenant: str, query: memory.ThingQuery, now: datetime, last: ListPlace | None = None
 ) -> report_lists.QueryPage[memory.MemoryEntity]:
-    """Returns a page of things of a tenant, or of one place. Raises MemoryNotFound: `after` is none of the tenant's."""
+    """Returns a page of things of a tenant, or of one place. `last`: where `after` stood, if it is deleted.
+    Raises MemoryNotFound: `after` is none of the tenant's."""
     where = [THINGS.c.tenant == tenant, _valid(now), *_seen(query.own)]
     if query.place is not None:
         where.append(THINGS.c.place == query.place)
     if query.type is not None:
         where.append(THINGS.c.type == query.type)
-    if query.after is not None:
+    if query.after is not None and last is None:
         read_one(connection, tenant, query.after, now, param="after")
     return _page(connection, where, query, query.after)
 
@@ -226,18 +228,24 @@ def read_one(
 
 
 def read_conversations(
-    connection: sa.Connection, tenant: str, kind: str, thing_id: str, query: memory.ThingQuery, now: datetime
+    connection: sa.Connection,
+    tenant: str,
+    kind: str,
+    thing_id: str,
+    query: memory.ThingQuery,
+    now: datetime,
+    last: ListPlace | None = None,
 ) -> report_lists.QueryPage[memory.MemoryEntity]:
-    """Returns a page of a thing's rows in the conversations about it; `query.after` is a conversation's id.
-    Raises ConversationNotFound: `after` is none of them."""
+    """Returns a page of a thing's rows in the conversations about it; `query.after` is a conversation's id, and `last`
+    where its row stood, if that is deleted. Raises ConversationNotFound: `after` is none of them."""
     where = [THINGS.c.tenant == tenant, THINGS.c.type == kind, THINGS.c.thing_id == thing_id]
     where += [THINGS.c.conversation_id.is_not(None), _valid(now)]
-    last = None
-    if query.after is not None:
-        last = connection.execute(sa.select(THINGS.c.id).where(*where, THINGS.c.place == query.after)).scalar()
-        if last is None:
+    behind = None if last is None else last[1]
+    if query.after is not None and behind is None:
+        behind = connection.execute(sa.select(THINGS.c.id).where(*where, THINGS.c.place == query.after)).scalar()
+        if behind is None:
             raise errors.ConversationNotFound("No such conversation.", param="after")
-    return _page(connection, where, query, last)
+    return _page(connection, where, query, behind)
 
 
 def _page(

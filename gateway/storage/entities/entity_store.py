@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,13 +10,14 @@ import sqlalchemy as sa
 from gateway.core import jsons, ports
 from gateway.core.types import audit_log, memory, report_lists
 from gateway.storage import audit_events
+from gateway.storage.cache.deleted_places import ListPlace
 from gateway.storage.conversations.item_store import require_conversation
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.encryption.columns import vault_of
 from gateway.storage.entities import entity_rows
 from gateway.storage.entities.entity_rows import thing_of, write_things
-from gateway.storage.lookup.path_cache import PathCache
+from gateway.storage.lookup.path_cache import CachedRows, PathCache
 
 # Finds things by the words of a question: each run of its words is looked up in an index, and yields the latest few
 # things of that name. However many things there are, a question reads a bounded number of rows (ADR 24).
@@ -123,24 +124,23 @@ def _members(dialect: str, name: str) -> Any:
     return sa.func.json_array_elements_text(sa.cast(given, sa.JSON)).table_valued("value").alias(f"each_of_{name}")
 
 
-class EntityStore:
+class EntityStore(CachedRows):
     """Stores the memory of things; each method is one short transaction.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout;
     ConversationNotFound: from methods that name a conversation: the tenant does not have it; MemoryNotFound: from
-    methods that name a memory, also as `after`: the tenant does not have it."""
+    methods that name a memory, also as `after`: the tenant does not have it, nor, as `after`, had it lately."""
 
     def __init__(
         self,
         transactions: DatabaseTransactions,
         clock: ports.Clock,
         secret: Callable[[], Awaitable[bytes]],
+        cache: ports.CacheBackend,
         paths: PathCache | None = None,
     ) -> None:
         """`secret` returns the secret of keyed digests; `paths`: this process's cache of conversations."""
-        self._transactions = transactions
-        self._clock = clock
+        super().__init__(transactions, clock, cache, paths)
         self._secret = secret
-        self._paths = paths
 
     async def place_of(self, tenant: str, user: str) -> str:
         """Computes the place of a user's things within the tenant (`user_place`)."""
@@ -150,14 +150,14 @@ class EntityStore:
         self, tenant: str, places: list[str], phrases: memory.SearchPhrases
     ) -> tuple[memory.MemoryEntity, ...]:
         """Finds things of these places that a question may name, in no particular order."""
-        now = self._clock.now()
+        now = self.clock.now()
         return await self._transactions.run(lambda connection: find_things(connection, tenant, places, phrases, now))
 
     async def search(
         self, tenant: str, place: str | None, phrases: memory.SearchPhrases, most: int, own: str | None = None
     ) -> tuple[memory.MemoryEntity, ...]:
         """Finds `most` things by phrases, in one place or in all of a tenant's; with `own`, of users' only in this."""
-        now, places = self._clock.now(), None if place is None else [place]
+        now, places = self.clock.now(), None if place is None else [place]
         return await self._transactions.run(
             lambda connection: find_things(connection, tenant, places, phrases, now, most, most, own)
         )
@@ -170,20 +170,20 @@ class EntityStore:
         self, tenant: str, query: memory.ThingQuery, conversation_id: str | None = None
     ) -> report_lists.QueryPage[memory.MemoryEntity]:
         """Returns a page of a tenant's things; with `query.place` only of that place, which may be a conversation's."""
-        now = self._clock.now()
+        now = self.clock.now()
 
-        def work(connection: sa.Connection) -> report_lists.QueryPage[memory.MemoryEntity]:
+        def work(connection: sa.Connection, last: ListPlace | None) -> report_lists.QueryPage[memory.MemoryEntity]:
             if conversation_id is not None:
                 require_conversation(connection, tenant, conversation_id)
-            return entity_rows.read_page(connection, tenant, query, now)
+            return entity_rows.read_page(connection, tenant, query, now, last)
 
-        return await self._transactions.run(work)
+        return await self._page_behind(work, partial(self._deleted.find, tenant, query.after))
 
     async def one(
         self, tenant: str, memory_id: str, conversation_id: str | None = None, own: str | None = None
     ) -> memory.MemoryEntity:
         """Returns one memory, of a conversation or of any place of the tenant's; with `own`, of users' only of this."""
-        now = self._clock.now()
+        now = self.clock.now()
 
         def work(connection: sa.Connection) -> memory.MemoryEntity:
             if conversation_id is not None:
@@ -195,11 +195,19 @@ class EntityStore:
     async def conversations(
         self, tenant: str, kind: str, thing_id: str, query: memory.ThingQuery
     ) -> report_lists.QueryPage[memory.MemoryEntity]:
-        """Returns a thing's rows in the conversations about it, one for each; `query.after` is a conversation's id."""
-        now = self._clock.now()
-        return await self._transactions.run(
-            lambda connection: entity_rows.read_conversations(connection, tenant, kind, thing_id, query, now)
+        """Returns a thing's rows in the conversations about it, one for each; `query.after` is a conversation's id.
+        The place of a page's last row is stored: the row may go with its conversation before the next page is read."""
+        now, about = self.clock.now(), f"{kind}\n{thing_id}\n"
+        page = await self._page_behind(
+            lambda connection, last: entity_rows.read_conversations(
+                connection, tenant, kind, thing_id, query, now, last
+            ),
+            partial(self._deleted.find, tenant, query.after and about + query.after),
         )
+        if page.found:
+            last = page.found[-1]
+            await self._deleted.add(tenant, f"{about}{last.conversation_id}", (last.created_at, last.memory_id))
+        return page
 
     async def note(
         self,
@@ -210,7 +218,7 @@ class EntityStore:
         days: float | None,
     ) -> tuple[memory.MemoryEntity, ...]:
         """Stores things for a conversation, a user of the tenant's, or both, as given; returns them as stored."""
-        now = self._clock.now()
+        now = self.clock.now()
         own = [conversation_id] if conversation_id is not None else []
         places = (*own, *([await self.place_of(tenant, user)] if user is not None else []))
 
@@ -232,7 +240,7 @@ class EntityStore:
     ) -> None:
         """Deletes a memory for good, with what was forwarded of it beside questions. `by`: the actor in the audit
         trail; `own`: as with `one`."""
-        now = self._clock.now()
+        now = self.clock.now()
 
         def work(connection: sa.Connection) -> None:
             if conversation_id is not None:
@@ -243,6 +251,7 @@ class EntityStore:
             )
 
         await self._transactions.run(work, write=True)
+        await self._deleted.add(tenant, memory_id, (now, memory_id))
         if self._paths is not None:
             self._paths.forget()
         await self._transactions.wipe()

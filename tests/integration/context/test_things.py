@@ -255,6 +255,31 @@ def test_s11_17_things_are_noted_listed_searched_and_deleted(client: Client) -> 
     assert len(client.here()) == 4
 
 
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_s11_17_a_client_deletes_what_it_lists(client: Client, order: str) -> None:
+    """§11.17: the next page begins behind what is deleted by then: a thing, or a conversation about one."""
+    homes = [client.http.post("/conversations", json={}).json()["id"] for _ in range(5)]
+    for home in homes:
+        client.http.post(f"/conversations/{home}/memory", json=WORKFLOW)
+    things = [{"type": "order", "id": f"A-{number}", "name": f"Lamp {number}"} for number in range(5)]
+    client.http.post(f"/conversations/{homes[0]}/memory", json={"remember": things})
+    lists = {
+        f"/conversations/{homes[0]}/memory": "/memory",
+        "/memory": "/memory",
+        "/memory/workflow/wf_12/conversations": "/conversations",
+    }
+    for path, alone in lists.items():
+        expected = [each["id"] for each in client.listed(path, type="order", order=order)]
+        gone: list[str] = []
+        while page := client.listed(path, type="order", order=order, limit=2, **({"after": gone[-1]} if gone else {})):
+            gone += [client.http.delete(f"{alone}/{each['id']}").json()["id"] for each in page]
+        assert gone == expected
+        assert len(gone) == 5
+        client.http.post(f"/conversations/{homes[0]}/memory", json={"remember": things})
+        refused = client.http.get(path, params={"after": "conv_x"})
+        assert refused.status_code == 404
+
+
 def test_s11_17_a_deleted_thing_is_in_no_later_prompt(client: Client) -> None:
     """§11.17: not in the blocks of old turns, either; and with its conversation all of its things go."""
     client.ask("A workflow.", {"remember": [WORKFLOW]})
