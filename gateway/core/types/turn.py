@@ -278,6 +278,8 @@ CITED_FIELDS = ("citations", "citations_dropped")
 were dropped (guarantee §14.8)."""
 ASKED = "asked"
 """The field of a stored completion's body that holds `ChatRequest.asked`; no client is shown it."""
+BROUGHT = "messages"
+"""The field of `asked` with how many messages the request had after the leading system messages."""
 BROKE = "broke"
 """The field of `asked` with the error that interrupted an answer, as its client got it: `message`, `code`, `param`."""
 OWN_INSTRUCTIONS = "instructions_digest"

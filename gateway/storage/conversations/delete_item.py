@@ -217,26 +217,39 @@ def delete_plans(connection: sa.Connection, conversation_id: str) -> None:
 
 
 def _delete_from_completion(connection: sa.Connection, stored: Any, *, removed: bool) -> None:
-    """Deletes what an answer's stored envelope may repeat of its text: `logprobs`, a prefill, a provider's extras."""
+    """Deletes what an answer's stored envelope may repeat of its text: `logprobs`, a prefill, a provider's extras. Of a
+    message that a request brought, the completion counts one fewer."""
     imported = schema.imported_requests
     of_it = (imported.c.conversation_id == stored.conversation_id, imported.c.request_id == stored.request_id)
     connection.execute(imported.delete().where(*of_it))
     table = schema.completions
     query = sa.select(table.c.body).where(table.c.request_id == stored.request_id)
-    body = connection.execute(query).scalar() if stored.choice is not None else None
+    body = connection.execute(query).scalar() if removed or stored.choice is not None else None
     if body is None:
         return
-    envelope = {name: value for name, value in jsons.loads_stored(body).items() if name in ITEM_ENVELOPE_FIELDS}
+    envelope = jsons.loads_stored(body)
+    if stored.choice is None:
+        asked = envelope.get(turn.ASKED) or {}
+        if not asked.get(turn.BROUGHT):
+            return
+        envelope[turn.ASKED] = {**asked, turn.BROUGHT: asked[turn.BROUGHT] - 1}
+    else:
+        envelope = _without_answer(envelope, stored.choice, removed=removed)
+    values = for_row(table, {"body": jsons.dumps_stored(envelope)}, stored.request_id)
+    connection.execute(table.update().where(table.c.request_id == stored.request_id).values(**values))
+
+
+def _without_answer(envelope: dict[str, Any], index: int, *, removed: bool) -> dict[str, Any]:
+    """Returns a completion without what it repeats of the answer of that index."""
     choices = []
     for choice in envelope.get("choices", ()):
-        if choice.get("index") != stored.choice:
+        if choice.get("index") != index:
             choices.append(choice)
         elif not removed:
             bare = {name: value for name, value in choice.get("message", {}).items() if not value}
-            choices.append({"index": stored.choice, "finish_reason": choice.get("finish_reason"), "message": bare})
-    text = jsons.dumps_stored({**envelope, "choices": choices})
-    values = for_row(table, {"body": text}, stored.request_id)
-    connection.execute(table.update().where(table.c.request_id == stored.request_id).values(**values))
+            choices.append({"index": index, "finish_reason": choice.get("finish_reason"), "message": bare})
+    left = {name: value for name, value in envelope.items() if name in ITEM_ENVELOPE_FIELDS}
+    return {**left, "choices": choices}
 
 
 def _delete_instruction(connection: sa.Connection, row: Any, item_id: str) -> str | None:

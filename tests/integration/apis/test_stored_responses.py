@@ -207,6 +207,22 @@ def test_s10_5_input_items_are_what_a_request_brought(
     assert items[-1].id == second["output"][0]["id"]
 
 
+def test_s10_5_input_items_without_a_deleted_one(
+    one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """Those that stay of what the request brought; nothing of the history takes the place of one that went."""
+    client = make_client(one_gateway)
+    first = ask(one_gateway, upstream, "one", "first")
+    asked: Any = [{"role": "user", "content": "two"}, {"role": "user", "content": "three"}]
+    second = ask(one_gateway, upstream, asked, "second", previous_response_id=first["id"])
+    for gone, left in (("two", ["three"]), ("three", [])):
+        brought = client.responses.input_items.list(second["id"], order="asc").data
+        item = next(each for each in brought if each.content[0].text == gone)  # type: ignore[union-attr, index]
+        client.conversations.items.delete(str(item.id), conversation_id=second["conversation"]["id"])
+        brought = client.responses.input_items.list(second["id"], order="asc").data
+        assert [each.content[0].text for each in brought] == left  # type: ignore[union-attr, index]
+
+
 def test_s10_5_a_deleted_or_strange_response_is_not_there(
     gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:

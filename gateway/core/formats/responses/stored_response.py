@@ -11,7 +11,7 @@ from gateway.core.types.agents import CHAT
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.core.types.items import answered_kind, call_kinds, items_of
 from gateway.core.types.tool_steps import calls_of
-from gateway.core.types.turn import OWN_INSTRUCTIONS, is_own
+from gateway.core.types.turn import BROUGHT, OWN_INSTRUCTIONS, is_own
 
 Named = tuple[str, Json]
 """A message with its id."""
@@ -22,8 +22,8 @@ RESPONSE_ECHOED_FIELDS = (
 )
 """Request fields that are stored with the answer. Instructions are among the system messages, metadata is beside the
 completion."""
-BROUGHT, SYSTEM_TOO = "messages", "system_messages"
-"""How many messages the request had after the leading system messages, and whether it had some of those."""
+SYSTEM_TOO = "system_messages"
+"""Whether the request had leading system messages, beside its instructions."""
 
 
 def asked_of(body: Mapping[str, Any], messages: Sequence[Json]) -> Json:
