@@ -232,16 +232,16 @@ def total_cost(calls: Sequence[bill.CallCost]) -> tuple[bill.CostMetadata, bill.
         return _cost_of(calls[0]), NO_PLANNING
     primary = [call for call in calls if call.purpose in bill.MODEL_PURPOSES]
     totals = {
-        purpose: _all_of(call.total for call in calls if call.purpose == purpose)
+        purpose: all_of(call.total for call in calls if call.purpose == purpose)
         for purpose in ("planner", "summarizer", "embedder", "guard")
     }
-    planned = _all_of(totals.values())
+    planned = all_of(totals.values())
     made = {call.purpose for call in calls}
     embedded, guarded = (totals[purpose] if purpose in made else None for purpose in ("embedder", "guard"))
     planning = bill.ContextPlanningCost(totals["planner"], totals["summarizer"], planned, embedded, guarded)
     estimated = any(call.estimated for call in calls)
-    prompt = _all_of(call.prompt_cost for call in primary)
-    completion = _all_of(call.completion_cost for call in primary)
+    prompt = all_of(call.prompt_cost for call in primary)
+    completion = all_of(call.completion_cost for call in primary)
     if prompt is None or completion is None:  # a model has both prices, or its calls have no known cost
         return bill.CostMetadata(planning_cost=planned, estimated=estimated), planning
     if planned is None:
@@ -262,7 +262,7 @@ def _cost_of(call: bill.CallCost) -> bill.CostMetadata:
     return bill.CostMetadata(call.prompt_cost, call.completion_cost, ZERO, total, "USD", True, call.estimated)
 
 
-def _all_of(values: Iterable[Decimal | None]) -> Decimal | None:
+def all_of(values: Iterable[Decimal | None]) -> Decimal | None:
     """Returns the sum; None if one of the values is not known."""
     total = ZERO
     for value in values:

@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import TypeVar
@@ -624,33 +624,25 @@ class UpstreamSender:
         return {**headers, IDEMPOTENCY_KEY_HEADER: route.key_of(prepared)}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestAttempts:
     """Prepares requests for their targets and asks these in turn until one answers."""
 
-    def __init__(
-        self,
-        *,
-        preparer: RequestPreparer,
-        routes: ModelRoutes,
-        sender: UpstreamSender,
-        settlement: RequestSettlement,
-        files: ports.FileStore,
-    ) -> None:
-        self.routes = routes
-        self._preparer = preparer
-        self._sender = sender
-        self._settlement = settlement
-        self._files = files
+    preparer: RequestPreparer
+    routes: ModelRoutes
+    sender: UpstreamSender
+    settlement: RequestSettlement
+    files: ports.FileStore
 
     async def for_first_target(self, asked: ChatRequest) -> PreparedRequest:
         """Adapts a request to its first target, before anything of its conversation is read.
         Raises GatewayError: the request may not be asked; there is no bill."""
-        return await self._preparer.for_target(asked, self.routes.first(asked))
+        return await self.preparer.for_target(asked, self.routes.first(asked))
 
     async def whole_answer(self, run: RequestRun) -> JsonAnswer:
         """Asks for a whole answer. Raises GatewayError: that of the last target asked; see `core/errors`."""
         with self.routes.answering:
-            return await self._asked(run, partial(self._sender.whole, run))
+            return await self._asked(run, partial(self.sender.whole, run))
 
     async def opened_stream(self, run: RequestRun, stack: AsyncExitStack) -> ChunkStream:
         """Opens a stream, and returns when it has begun; `stack` holds it open, and releases that of a previous round.
@@ -658,7 +650,7 @@ class RequestAttempts:
         await stack.aclose()
         stack.enter_context(self.routes.answering)
         try:
-            return await self._asked(run, partial(self._sender.opened, run, stack=stack))
+            return await self._asked(run, partial(self.sender.opened, run, stack=stack))
         except BaseException:
             await stack.aclose()
             raise
@@ -668,15 +660,15 @@ class RequestAttempts:
         Raises GatewayError: it must not be sent, or cannot."""
         paused = await self._prepared(run)
         if paused is None:
-            await self._preparer.reserve(run.prepared)
+            await self.preparer.reserve(run.prepared)
         return paused
 
     async def _prepared(self, run: RequestRun) -> PausedRequest | None:
         """Rebuilds the conversation and builds the context for the first target. If the request cannot be fitted to its
         model, it is prepared for a fallback model."""
-        preparer, asked, clock = self._preparer, run.asked, self._settlement.clock
+        preparer, asked, clock = self.preparer, run.asked, self.settlement.clock
         if asked.is_proxied:
-            run.turn_to(replace(run.prepared, own=await whole_files.passed_on(asked, self._files)))
+            run.turn_to(replace(run.prepared, own=await whole_files.passed_on(asked, self.files)))
             return None
         rebuilt = await preparer.rebuilt(run.prepared)
         at = clock.monotonic()
@@ -688,7 +680,7 @@ class RequestAttempts:
                 raise
             made = run.prepared
         if isinstance(made, PausedRequest):
-            await self._settlement.paused(run)
+            await self.settlement.paused(run)
             return made
         if made.features.on_payload:
             run.turn_to(made)
@@ -698,23 +690,23 @@ class RequestAttempts:
         made = made if made.conversation_id == conversation_id else replace(made, conversation_id=conversation_id)
         run.turn_to(made)
         run.turn_to(await preparer.storable(made))
-        self._settlement.running.enter(run)
+        self.settlement.running.enter(run)
         return None
 
     async def _asked(self, run: RequestRun, send: Callable[[AttemptedRoute], Awaitable[T]]) -> T:
         """Returns one answer: from the prepared target or, if that fails, from the next that may be asked.
         Raises GatewayError: that of the last target asked; see `core/errors`."""
-        route, at = AttemptedRoute(self.routes, run), self._settlement.clock.monotonic()
+        route, at = AttemptedRoute(self.routes, run), self.settlement.clock.monotonic()
         if self.routes.has_fallbacks:
             await self._turned(run, route.better(), route)
         while True:
-            await self._settlement.open_calls.begin(run, run.prepared)
-            run.began(at, self._settlement.clock.monotonic())
+            await self.settlement.open_calls.begin(run, run.prepared)
+            run.began(at, self.settlement.clock.monotonic())
             try:
                 with route.trying():
                     return await send(route)
             except errors.GatewayError as error:
-                run.failed(error, self._settlement.clock.monotonic())
+                run.failed(error, self.settlement.clock.monotonic())
                 if not await self._turned(run, route.after(error), route, error):
                     raise
 
@@ -730,10 +722,10 @@ class RequestAttempts:
         before, cost = run.prepared.target, None
         async for target in targets:
             if error is not None and error.may_be_charged and cost is None:
-                cost = await self._settlement.usage.of_failure(run, error)
+                cost = await self.settlement.usage.of_failure(run, error)
             if target is not before:
                 try:
-                    run.turn_to(await self._preparer.another(run, target))
+                    run.turn_to(await self.preparer.another(run, target))
                 except errors.GatewayError as fault:
                     event = "deployment_cannot_be_asked" if target.kind is None else "fallback_cannot_be_asked"
                     log.warning(event, model=target.model, code=fault.code)

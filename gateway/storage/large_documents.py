@@ -9,6 +9,7 @@ that no transaction names are deleted.
 import asyncio
 import base64
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -115,23 +116,17 @@ KEPT = timedelta(hours=1)
 """How long a text waits for the transaction that names it: longer than that takes."""
 
 
+@dataclass(frozen=True, slots=True)
 class ArrivingTexts:
     """Stores large texts before their turn is committed; each method is one or more short transactions.
+    `index_chars`: from how many characters an attachment is a large document; None: none is. `stored` is called after
+    one is stored.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
 
-    def __init__(
-        self,
-        transactions: DatabaseTransactions,
-        clock: ports.Clock,
-        index_chars: int | None = None,
-        stored: Callable[[], None] | None = None,
-    ) -> None:
-        """`index_chars`: from how many characters an attachment is a large document; None: none is. `stored` is called
-        after one is stored."""
-        self._transactions = transactions
-        self._clock = clock
-        self.index_chars = index_chars
-        self.stored = stored
+    transactions: DatabaseTransactions
+    clock: ports.Clock
+    index_chars: int | None = None
+    stored: Callable[[], None] | None = None
 
     async def store(self, tenant: str, texts: Mapping[str, str]) -> None:
         """Stores large texts by their digests, as far as the tenant lacks them. A text deleted meanwhile is left
@@ -142,13 +137,13 @@ class ArrivingTexts:
                 await self._store_one(tenant, digest, text, many)
 
     async def _store_one(self, tenant: str, digest: str, text: str, many: int) -> None:
-        key, now = {"tenant": tenant, "digest": digest}, self._clock.now()
+        key, now = {"tenant": tenant, "digest": digest}, self.clock.now()
 
         def begin(connection: sa.Connection) -> int:
             put_row(connection, key, len(text), many, ARRIVING, now)
             return regions_there(connection, tenant, digest)
 
-        there = await self._transactions.run(begin, write=True)
+        there = await self.transactions.run(begin, write=True)
         left = islice(places.regions_of(text), there, None)
 
         def rows() -> list[dict[str, Any]]:
@@ -156,17 +151,17 @@ class ArrivingTexts:
 
         while slice_ := await asyncio.to_thread(rows):
             try:
-                await self._transactions.run(partial(_insert, slice_), write=True)
+                await self.transactions.run(partial(_insert, slice_), write=True)
             except IntegrityError:  # the row is gone: somebody has deleted it
                 return
 
     async def expire(self) -> int:
         """Deletes texts that no transaction has named within `KEPT`. Returns how many were deleted."""
-        before = self._clock.now() - KEPT
+        before = self.clock.now() - KEPT
         left = DOCUMENTS.delete().where(DOCUMENTS.c.status == ARRIVING, DOCUMENTS.c.created_at < before)
-        deleted = await self._transactions.run(lambda connection: connection.execute(left).rowcount, write=True)
+        deleted = await self.transactions.run(lambda connection: connection.execute(left).rowcount, write=True)
         if deleted:
-            await self._transactions.wipe()
+            await self.transactions.wipe()
         return int(deleted)
 
 

@@ -19,9 +19,8 @@ from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.migrate import require_current
 from gateway.storage.database.postgres import PostgresTransactions
-from gateway.storage.database.sqlite import DatabaseTransactions, SqliteTransactions, parse_url
+from gateway.storage.database.sqlite import DatabaseTransactions, SqliteTransactions, open_transactions
 from gateway.storage.database.transactions import T, Work
-from gateway.storage.encryption.columns import open_vault
 from gateway.storage.keyed_hashes import names_of_user
 from gateway.storage.turns.bills import calls_of
 from gateway.storage.turns.roll_ups import OF_A_CONVERSATION
@@ -36,12 +35,7 @@ def open_ledger(settings: StorageSettings) -> DatabaseTransactions:
     """Opens the database that `storage.url` names, for reading.
     Raises ValueError: the URL is invalid or names an unsupported database, or keys cannot be used; StorageUnavailable:
     there is no such SQLite file."""
-    url = parse_url(settings.url)
-    is_file = url.get_backend_name() == "sqlite"
-    opened: Any = ReadOnlySqlite(url, settings.timeout) if is_file else ReadOnlyPostgres(url, settings)
-    opened.use_vault(open_vault(settings))
-    found: DatabaseTransactions = opened
-    return found
+    return open_transactions(settings, ReadOnlySqlite, ReadOnlyPostgres)
 
 
 async def ledger_pages(

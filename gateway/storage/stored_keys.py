@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 from pydantic import ValidationError
@@ -22,7 +22,6 @@ from gateway.storage.database.schema import api_keys, ui_sessions
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
 from gateway.storage.rows import alike, behind, utc, utc_or_none
 
-T = TypeVar("T")
 KEY_RANDOM_BYTES = 32
 WELL_FORMED = re.compile(keys.KEY_PREFIX + r"[A-Za-z0-9_-]{43}", re.ASCII)
 HINT_CHARS = 4
@@ -180,11 +179,7 @@ class KeyStore:
         Raises KeyChanged: the key was changed after `seen`."""
         now = self._clock.now()
 
-        def work(connection: sa.Connection) -> StoredKey | None:
-            row = _row(connection, key_id, locked=True)
-            if row is None or row.revoked_at is not None:
-                return None if row is None else _key(row)
-            _check_seen(row, seen)
+        def work(connection: sa.Connection, row: Any) -> None:
             before = _fields(row)
             fields = change(before)
             where = api_keys.update().where(api_keys.c.id == key_id)
@@ -193,9 +188,8 @@ class KeyStore:
                 old, new = _said(before), _said(fields)
                 changed = {name: new.get(name) for name in {**old, **new} if old.get(name) != new.get(name)}
                 record(connection, "key.updated", key_id, row.tenant, changed)
-            return _key(_row(connection, key_id))
 
-        return await self._write(key_id, work)
+        return await self._change(key_id, work, seen)
 
     async def rotate(
         self, key_id: str, grace: timedelta, record: Record | None = None, seen: datetime | None = None
@@ -207,11 +201,7 @@ class KeyStore:
         digest = await self.digest(key)
         keeps = grace > timedelta(0)
 
-        def work(connection: sa.Connection) -> tuple[StoredKey, bool] | None:
-            row = _row(connection, key_id, locked=True)
-            if row is None or row.revoked_at is not None:
-                return None if row is None else (_key(row), False)
-            _check_seen(row, seen)
+        def work(connection: sa.Connection, row: Any) -> None:
             values = {
                 "previous_digest": row.digest if keeps else None,
                 "previous_until": now + grace if keeps else None,
@@ -224,30 +214,38 @@ class KeyStore:
             _end_sessions(connection, key_id, now)
             if record is not None:
                 record(connection, "key.rotated", key_id, row.tenant, {"grace_seconds": grace.total_seconds()})
-            return _key(_row(connection, key_id)), True
 
-        done = await self._write(key_id, work)
-        return None if done is None else (done[0], key if done[1] else None)
+        done = await self._change(key_id, work, seen)
+        return None if done is None else (done, key if done.revoked_at is None else None)
 
     async def revoke(self, key_id: str, record: Record | None = None) -> StoredKey | None:
         """Revokes a key for good and ends its sessions in the web UI; None if there is no such key."""
         now = self._clock.now()
 
-        def work(connection: sa.Connection) -> StoredKey | None:
-            row = _row(connection, key_id, locked=True)
-            if row is None or row.revoked_at is not None:
-                return None if row is None else _key(row)
+        def work(connection: sa.Connection, row: Any) -> None:
             values = {"revoked_at": now, "updated_at": now, "previous_digest": None, "previous_until": None}
             connection.execute(api_keys.update().where(api_keys.c.id == key_id).values(**values))
             _end_sessions(connection, key_id, now)
             if record is not None:
                 record(connection, "key.revoked", key_id, row.tenant, {})
+
+        return await self._change(key_id, work)
+
+    async def _change(
+        self, key_id: str, work: Callable[[sa.Connection, Any], None], seen: datetime | None = None
+    ) -> StoredKey | None:
+        """Changes a key by `work`, which gets its locked row, and returns the key; a revoked one stays unchanged."""
+
+        def change(connection: sa.Connection) -> StoredKey | None:
+            row = _row(connection, key_id, locked=True)
+            if row is None or row.revoked_at is not None:
+                return None if row is None else _key(row)
+            if seen is not None and utc(row.updated_at) != seen:
+                raise errors.KeyChanged("Somebody else changed this key meanwhile.")
+            work(connection, row)
             return _key(_row(connection, key_id))
 
-        return await self._write(key_id, work)
-
-    async def _write(self, key_id: str, work: Callable[[sa.Connection], T | None]) -> T | None:
-        return None if names.has_nul(key_id) else await self._transactions.run(work, write=True)
+        return None if names.has_nul(key_id) else await self._transactions.run(change, write=True)
 
 
 def count_keys(connection: sa.Connection, now: datetime) -> int:
@@ -259,11 +257,6 @@ def count_keys(connection: sa.Connection, now: datetime) -> int:
 
 def _new() -> str:
     return keys.KEY_PREFIX + secrets.token_urlsafe(KEY_RANDOM_BYTES)
-
-
-def _check_seen(row: Any, seen: datetime | None) -> None:
-    if seen is not None and utc(row.updated_at) != seen:
-        raise errors.KeyChanged("Somebody else changed this key meanwhile.")
 
 
 def _row(connection: sa.Connection, key_id: str, *, locked: bool = False) -> Any:

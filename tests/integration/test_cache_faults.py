@@ -43,7 +43,7 @@ async def test_s5_a_cache_that_hangs_costs_one_request_its_timeout_and_others_mi
         chaos_valkey.pause()
         await use(cache)
         assert len(proxy.take_requests()) == 1, "one timeout, whatever a request asks: no other command, no connection"
-        assert link._running, "not waited for until the command itself is given up"
+        assert link._running._tasks, "not waited for until the command itself is given up"
         for _ in range(20):
             await use(cache)
         assert proxy.take_requests() == []

@@ -67,7 +67,7 @@ async def world(directory: Path, upstream: Any) -> AsyncIterator[tuple[InProcess
     routing = RoutingSettings(context_window_fallbacks={"small": ("m",)})
     settings = Settings(storage=StorageSettings(url=sqlite_url(directory)), routing=routing)
     inside = await InProcess(settings, FACTS, lambda body: {"content": "ok"}).prepare()
-    inside.pipeline._attempts._sender._upstream = upstream
+    inside.pipeline._attempts.sender._upstream = upstream
     limited = open_limited(settings, inside.transactions, inside.store, inside.pipeline, TelemetryHooks())
     try:
         yield inside, limited

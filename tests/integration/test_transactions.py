@@ -213,16 +213,11 @@ async def test_cancelled_requests_leak_no_connection(pool: PostgresTransactions)
 
     for first in range(0, 2000, 20):
         await asyncio.gather(*(one(number) for number in range(first, first + 20)))
-    await asyncio.wait_for(_settled(pool), 10)
+    await asyncio.wait_for(pool._running.finish(), 10)
     assert await fill(pool) == before, "every connection of before, and no other"
     assert pool._free._value == POOL
     assert pool._engine.pool.checkedout() == 0  # type: ignore[attr-defined]
     assert await pool.run(ask(f"SELECT count(*) FROM pg_stat_activity WHERE {OTHERS} AND state <> 'idle'")) == 0
-
-
-async def _settled(pool: PostgresTransactions) -> None:
-    while pool._running:
-        await asyncio.wait(pool._running)
 
 
 async def test_a_write_goes_on_when_its_caller_has_left(

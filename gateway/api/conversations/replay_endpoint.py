@@ -24,6 +24,7 @@ from gateway.api.request.validation import check_conversation_id
 from gateway.api.server import asgi
 from gateway.api.server.middleware import note_fault
 from gateway.api.shapes import AgentName, Json, NamedConversation, Usd, either, many, shape, shown
+from gateway.billing import cost
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.settings import Settings
 from gateway.core.types import bill, chat, past_turns, turn
@@ -411,28 +412,19 @@ def _as_turn(told: turn_replays.ReplayTurnEnd) -> ReplayedTurnObject:
 
 
 def _spent(entry: turn.LedgerEntry) -> past_turns.RequestSpending:
-    usage, cost = entry.metadata.get("usage") or {}, entry.metadata.get("cost") or {}
-    total, planning = cost.get("total_cost"), cost.get("planning_cost")
+    usage, costs = entry.metadata.get("usage") or {}, entry.metadata.get("cost") or {}
+    total, planning = costs.get("total_cost"), costs.get("planning_cost")
     return past_turns.RequestSpending(
         1,
         int(usage.get("prompt_tokens", 0)),
         int(usage.get("completion_tokens", 0)),
         None if total is None else Decimal(total),
         None if total is None or planning is None else Decimal(planning),
-        estimated=bool(cost.get("estimated")),
+        estimated=bool(costs.get("estimated")),
     )
 
 
 def _together(parts: Sequence[Json]) -> CostRange:
     """Sums the least and the most costs; None when one of them is not known."""
     costs = [each["estimated_cost"] for each in parts]
-    return {"min": _sum([each["min"] for each in costs]), "max": _sum([each["max"] for each in costs])}
-
-
-def _sum(values: Sequence[Decimal | None]) -> Decimal | None:
-    total = Decimal(0)
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
+    return {"min": cost.all_of(each["min"] for each in costs), "max": cost.all_of(each["max"] for each in costs)}

@@ -1,7 +1,7 @@
 """The body of a replay, and the chat requests that it consists of (guarantee §11.18)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -134,42 +134,35 @@ def check_turns(turns: Sequence[turn_replays.TurnToReplay], change: past_turns.R
             raise errors.invalid(f"agents.{name}", "names no agent that answers in these turns")
 
 
+@dataclass(frozen=True, slots=True)
 class RequestMaker:
     """Makes the chat requests of a replay, validated as any other (`parse_chat_request`)."""
 
-    def __init__(
-        self,
-        replay: past_turns.ReplayRun,
-        caller: RequestCaller,
-        settings: Settings,
-        clock: ports.Clock,
-        has_left: Callable[[], bool],
-    ) -> None:
-        self._replay = replay
-        self._caller = caller
-        self._settings = settings
-        self._clock = clock
-        self._has_left = has_left
+    replay: past_turns.ReplayRun
+    caller: RequestCaller
+    settings: Settings
+    clock: ports.Clock
+    has_left: Callable[[], bool]
 
     def __call__(
         self, ask: turn_replays.ReplayedRequest, messages: Sequence[Json], branch: BranchPoint, *, dry_run: bool = False
     ) -> ChatRequest:
         """Raises InvalidRequest: a field breaks a rule of chats; `param` names it as the body of the replay does."""
-        asked = self._replay.asked
+        asked = self.replay.asked
         parameters = {name: value for name, value in asked.parameters.items() if name != "tools" or value}
         context = {"planning": "never", **asked.context, "dry_run": True} if dry_run else asked.context
         body: Json = {**parameters, "model": ask.model, "messages": list(messages), "stream": True, "store": True}
-        body |= {"conversation": self._replay.conversation_id, "context": context}
+        body |= {"conversation": self.replay.conversation_id, "context": context}
         if ask.agent is not None:
             body["agent"] = ask.agent
-        clock, size = self._clock, len(jsons.dumps(body))
-        arrival = RequestArrival(ids.new_id("req_"), clock.now(), clock.monotonic(), size, {}, self._has_left)
+        clock, size = self.clock, len(jsons.dumps(body))
+        arrival = RequestArrival(ids.new_id("req_"), clock.now(), clock.monotonic(), size, {}, self.has_left)
         try:
-            request = parse_chat_request(body, {}, self._caller, self._settings, arrival)
+            request = parse_chat_request(body, {}, self.caller, self.settings, arrival)
         except errors.InvalidRequest as error:
             error.param = _as_named(error.param, ask, asked.parameters)
             raise
-        return replace(request, conversation=ConversationRef(self._replay.conversation_id, branch=branch))
+        return replace(request, conversation=ConversationRef(self.replay.conversation_id, branch=branch))
 
 
 def _as_named(param: str | None, ask: turn_replays.ReplayedRequest, parameters: Mapping[str, Any]) -> str | None:

@@ -55,20 +55,14 @@ class TurnSummary:
     size_chars: int
 
 
+@dataclass(frozen=True, slots=True)
 class TurnSummarizer:
     """Makes summaries of old turns under the rules and limits of artifact summaries. It caches none of them."""
 
-    def __init__(
-        self,
-        settings: ContextSettings,
-        models: internal_calls.InternalModels,
-        summaries: SummaryCache,
-        clock: ports.Clock,
-    ) -> None:
-        self._settings = settings
-        self._models = models
-        self._summaries = summaries
-        self._clock = clock
+    settings: ContextSettings
+    models: internal_calls.InternalModels
+    summaries: SummaryCache
+    clock: ports.Clock
 
     async def summarize(
         self, turns: OldTurns, spent: list[bill.InternalCall], admission: HeldAdmission | None
@@ -76,8 +70,8 @@ class TurnSummarizer:
         """Makes a summary that is shorter than its source.
         `spent`: receives each call, whatever comes of it; `admission`: where its cost is reserved (guarantee §12.3).
         Raises InternalModelFailed: no model may be asked, or none answers usably; the message gives the reason."""
-        request, call_budget = turns.request, internal_calls.CallBudget.of(self._settings, self._clock)
-        config = decision.ModelConfig.from_request(request, self._settings)
+        request, call_budget = turns.request, internal_calls.CallBudget.of(self.settings, self.clock)
+        config = decision.ModelConfig.from_request(request, self.settings)
 
         async def reserve(call: bill.InternalCall) -> None:
             if admission is not None:
@@ -87,18 +81,18 @@ class TurnSummarizer:
         scope = upstreams.CallScope(request.caller, request.request_id, calls=spent)
         open_bill = internal_calls.OpenBill(scope, call_budget, reserve=reserve)
         name = config.summarizer
-        model = self._models.served(name, turns.deployment, open_bill, chosen=name in config.chosen)
+        model = self.models.served(name, turns.deployment, open_bill, chosen=name in config.chosen)
         if model is None:
             raise agents.InternalModelFailed(SUMMARIZER_NOT_SERVED)
         call_budget.begin()
         summarizer = ArtifactSummarizer(
             model,
-            self._summaries,
+            self.summaries,
             request.caller.tenant,
             secret=b"",  # not cached: the conversation stores it
             reads=False,
             keeps=False,
-            timeout_seconds=self._settings.summarizer_timeout,
+            timeout_seconds=self.settings.summarizer_timeout,
             system=SUMMARY_SYSTEM_PROMPT,
             tokens=turns.tokens,
         )

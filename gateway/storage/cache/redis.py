@@ -1,7 +1,7 @@
 """Redis or Valkey as a cache: keys, values, groups and claims (adapter of `ports.ClaimingCache`)."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from gateway.core import ports
 from gateway.core.instrumentation import logs
-from gateway.core.tasks import Cooldown
+from gateway.core.tasks import BackgroundTasks, Cooldown
 from gateway.storage.encryption.columns import KeyVault
 
 PAUSE_SECONDS = 2.0
@@ -36,7 +36,7 @@ class RedisLink:
         self._clock = clock
         self._client: Any = None
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running = BackgroundTasks()
         self._cooldown = Cooldown(1, PAUSE_SECONDS)
         self.down_since: datetime | None = None
         """Since when Redis does not answer in time; None while it does, as far as is known."""
@@ -47,7 +47,7 @@ class RedisLink:
         """Sends a command and returns its answer; None if none comes in time or the command is refused."""
         if self._cooldown.started is not None and not await self._is_back():
             return None
-        task = self._start(self._asked(*command))
+        task = self._running.start(self._asked(*command))
         await asyncio.wait({task}, timeout=self._timeout)
         for _ in range(ROUNDS):
             if task.done():
@@ -58,10 +58,7 @@ class RedisLink:
 
     async def close(self) -> None:
         """Cancels commands under way and closes the connections."""
-        for task in self._running:
-            task.cancel()
-        if self._running:
-            await asyncio.wait(self._running)
+        await self._running.cancel()
         if self._client is not None:
             await self._client.aclose()
 
@@ -92,7 +89,7 @@ class RedisLink:
         if self._probe is None or self._probe.done():
             if self._cooldown.remaining(self._clock.monotonic()):
                 return False
-            self._probe = self._start(self._probed())
+            self._probe = self._running.start(self._probed())
             self._wait_until = loop.time() + self._timeout / PROBE_WAIT
         if (seconds := self._wait_until - loop.time()) > 0:
             await asyncio.wait({self._probe}, timeout=seconds)
@@ -112,12 +109,6 @@ class RedisLink:
         began = asyncio.get_running_loop().time()
         answer = await self._asked("PING")
         return bool(answer) and asyncio.get_running_loop().time() - began <= self._timeout
-
-    def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return task
 
 
 PREFIX = "context-gateway:"

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -216,23 +216,16 @@ class PurgedUser:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class UserPurge:
     """Deletes a user's content, a conversation per transaction. An interrupted purge keeps its deletions and may be
-    rerun.
+    rerun. `by`: the actor in the audit trail; each transaction records what it deleted.
     Raises StorageUnavailable: from any method: the storage cannot be reached."""
 
-    def __init__(
-        self,
-        transactions: DatabaseTransactions,
-        clock: ports.Clock,
-        cache: ports.CacheBackend,
-        by: audit_log.AuditActor | None = None,
-    ) -> None:
-        """`by`: the actor in the audit trail; each transaction records what it deleted."""
-        self._by = by
-        self._transactions = transactions
-        self._clock = clock
-        self._cache = cache
+    transactions: DatabaseTransactions
+    clock: ports.Clock
+    cache: ports.CacheBackend
+    by: audit_log.AuditActor | None = None
 
     async def run(
         self, name: str, tenant: str | None, *, whole: bool, dry_run: bool, told: Callable[[int], None] | None = None
@@ -241,11 +234,11 @@ class UserPurge:
         `name`: as requests give it; `tenant`: of one tenant alone; `whole`: deletes conversations as a whole even if
         others were named in them; `dry_run`: counts and deletes nothing; `told`: called with the number of further
         conversations done."""
-        user = await self._transactions.run(lambda c: _user(c, name, making=not dry_run), write=not dry_run)
-        bills = await self._transactions.run(lambda connection: _count_bills(connection, user, tenant))
+        user = await self.transactions.run(lambda c: _user(c, name, making=not dry_run), write=not dry_run)
+        bills = await self.transactions.run(lambda connection: _count_bills(connection, user, tenant))
         found = PurgedUser(user.digest, bills=bills)
         try:
-            for place in await self._transactions.run(lambda connection: conversations_of(connection, user, tenant)):
+            for place in await self.transactions.run(lambda connection: conversations_of(connection, user, tenant)):
                 found = found.plus(await self._conversation(place, user, whole=whole, dry_run=dry_run))
                 if told is not None:
                     told(1)
@@ -255,15 +248,15 @@ class UserPurge:
                 last = await self._rename(user, tenant, last)
         finally:
             if not dry_run:
-                await self._transactions.wipe()
+                await self.transactions.wipe()
         return found
 
     async def _conversation(
         self, place: PurgeLocation, user: PurgeSubject, *, whole: bool, dry_run: bool
     ) -> PurgedConversation:
         if dry_run:
-            return await self._transactions.run(lambda connection: would_go(connection, place, user, whole=whole))
-        now = self._clock.now()
+            return await self.transactions.run(lambda connection: would_go(connection, place, user, whole=whole))
+        now = self.clock.now()
 
         def work(connection: sa.Connection) -> PurgedConversation:
             gone = purge(connection, place, user, now, whole=whole)
@@ -272,19 +265,19 @@ class UserPurge:
                 self._record(connection, user.digest, place.tenant, conversation=place.conversation_id, **went)
             return gone
 
-        gone = await self._transactions.run(work, write=True)
+        gone = await self.transactions.run(work, write=True)
         if gone.groups:
-            await self._cache.evict(*gone.groups)
+            await self.cache.evict(*gone.groups)
         return gone
 
     def _record(self, connection: sa.Connection, digest: str, tenant: str | None, **went: Any) -> None:
         """Records the purge under the user's digest alone, as the audit trail is never deleted."""
-        audit_events.recorded(connection, self._by, self._clock.now(), "user.purged", digest, tenant, **went)
+        audit_events.recorded(connection, self.by, self.clock.now(), "user.purged", digest, tenant, **went)
 
     async def _things(self, name: str, user: PurgeSubject, tenant: str | None, *, dry_run: bool) -> int:
         """Deletes each tenant's things remembered for the user, also where forwarded beside questions."""
-        found = await self._transactions.run(lambda connection: _things(connection, name, tenant))
-        now = self._clock.now()
+        found = await self.transactions.run(lambda connection: _things(connection, name, tenant))
+        now = self.clock.now()
 
         def work(connection: sa.Connection, batch: list[tuple[str, str]]) -> None:
             for owner, memory_id in batch:
@@ -294,7 +287,7 @@ class UserPurge:
 
         for start in range(0, 0 if dry_run else len(found), BATCH):
             batch = found[start : start + BATCH]
-            await self._transactions.run(partial(work, batch=batch), write=True)
+            await self.transactions.run(partial(work, batch=batch), write=True)
         return len(found)
 
     async def _rename(self, user: PurgeSubject, tenant: str | None, after: str) -> str | None:
@@ -312,7 +305,7 @@ class UserPurge:
                 self._record(connection, user.digest, tenant, bills=len(ids))
             return ids[-1] if ids else None
 
-        return await self._transactions.run(work, write=True)
+        return await self.transactions.run(work, write=True)
 
 
 def _user(connection: sa.Connection, name: str, *, making: bool) -> PurgeSubject:

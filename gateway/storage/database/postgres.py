@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from sqlalchemy.pool import NullPool
 from gateway.core import errors, ids
 from gateway.core.config.settings import StorageSettings
 from gateway.core.instrumentation import logs
+from gateway.core.tasks import BackgroundTasks
 from gateway.storage.database.transactions import CommitUnknown, T, Work, WriteState
 from gateway.storage.encryption.columns import KeyVault, use_vault
 
@@ -58,7 +59,7 @@ class PostgresTransactions:
         self._url, self._pooled = behind_pooler(url)
         self._timeout = settings.timeout
         self.writes = WriteState()
-        self._running: set[asyncio.Future[Any]] = set()
+        self._running = BackgroundTasks()
         self._free = asyncio.Semaphore(settings.pool_size)
         limits = {} if self._pooled else {"server_settings": _server_limits(settings.timeout)}
         self._engine = self._open(
@@ -92,18 +93,12 @@ class PostgresTransactions:
         read gives it up."""
         if write:
             try:
-                return await self._to_its_end(self._queued(work if synced else partial(_unsynced, work)))
+                return await self._running.finished(self._queued(work if synced else partial(_unsynced, work)))
             except errors.StorageReadOnly as error:
                 self.writes.refused(error)
                 raise
         await self._turn()
-        return await self._to_its_end(self._tried(work, write=False))
-
-    async def _to_its_end(self, transaction: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.create_task(transaction)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
+        return await self._running.finished(self._tried(work, write=False))
 
     async def _queued(self, work: Work[T]) -> T:
         await self._turn()
@@ -182,8 +177,7 @@ class PostgresTransactions:
 
     async def close(self) -> None:
         """Waits for transactions whose callers are gone, then closes the connections."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=self._timeout)
+        await self._running.finish(self._timeout)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timeout):
                 await self._engine.dispose()

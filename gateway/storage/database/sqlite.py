@@ -427,13 +427,17 @@ __all__ = ["DatabaseTransactions", "Work", "insert_for", "insert_if_new", "open_
 LIBPQ_ONLY = ("sslmode", "channel_binding", "gssencmode", "target_session_attrs", "connect_timeout", "options")
 
 
-def open_transactions(settings: StorageSettings) -> DatabaseTransactions:
+def open_transactions(
+    settings: StorageSettings,
+    of_file: type[SqliteTransactions] = SqliteTransactions,
+    of_server: type[PostgresTransactions] = PostgresTransactions,
+) -> DatabaseTransactions:
     """Opens the database that `storage.url` names, with the keys of its content; connects to nothing yet.
     Raises ValueError: the URL is invalid or names an unsupported database, or keys cannot be used. The message holds no
     password."""
     url = parse_url(settings.url)
     is_file = url.get_backend_name() == "sqlite"
-    opened: Any = SqliteTransactions(url, settings.timeout) if is_file else PostgresTransactions(url, settings)
+    opened: Any = of_file(url, settings.timeout) if is_file else of_server(url, settings)
     opened.use_vault(open_vault(settings))
     found: DatabaseTransactions = opened
     return found

@@ -137,7 +137,7 @@ class World:
 
     def __init__(self, inside: InProcess, script: Script) -> None:
         self.inside, self.script, self.pipeline = inside, script, inside.pipeline
-        self.pipeline._attempts._sender._upstream = script
+        self.pipeline._attempts.sender._upstream = script
 
     def request(self, content: str = "hello", model: str = "m", **fields: Any) -> ChatRequest:
         body = {"model": model, "messages": [{"role": "user", "content": content}], **fields}
@@ -372,7 +372,7 @@ async def test_s6_a_stream_that_cannot_be_closed_has_its_bill(tmp_path: Path) ->
             return opened()
 
     async with world(tmp_path) as made:
-        made.pipeline._attempts._sender._upstream = Stuck()
+        made.pipeline._attempts.sender._upstream = Stuck()
         request = made.request(stream=True)
         answer = not_paused(await made.pipeline.stream(request))
         with pytest.raises(errors.UpstreamInterrupted):
@@ -433,7 +433,7 @@ async def test_s6_what_is_reported_of_an_answer_that_a_guard_keeps_back_is_bille
     async with world(tmp_path, *([AtOnce(["a", "b"], None, None)] if streamed else [])) as made:
         guard = Ponders(refuses=refuses)
         chain = GuardChain([RunningGuard(GuardEntry(name="g", timeout=60), guard, SystemClock())])
-        made.pipeline._attempts._sender._upstream = GuardedUpstream(made.script, GuardCheckpoint(chain, None))
+        made.pipeline._attempts.sender._upstream = GuardedUpstream(made.script, GuardCheckpoint(chain, None))
         request = made.request(stream=streamed)
         asked = asyncio.ensure_future(made.stream(request, Client()) if streamed else made.answer(request))
         await guard.looks.wait()
