@@ -110,14 +110,15 @@ class MethodEndpoint:
         call = ApiCall(got, log_facts["request_id"], scope["path_params"], query, named)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         answer = await self.answers[method](call)
-        conversation_id = call.path.get("conversation_id") or call.query.get("conversation") or conversation_of(answer)
+        conversation_id = conversation_of(answer) or call.path.get("conversation_id") or call.query.get("conversation")
         log_facts["conversation_id"] = conversation_id
         await send_json(send, 200, answer, answer_headers(conversation_id))
 
 
 def conversation_of(answer: Mapping[str, Any]) -> str | None:
-    """Returns the id of the conversation that an answer is or belongs to; None where there is none."""
-    if answer.get("object") == "conversation":
+    """Returns the id of the conversation that an answer is or belongs to, by itself; None where it does not tell. The
+    classic API's answers have no `object`."""
+    if answer.get("object", "conversation") == "conversation" and "id" in answer:
         return str(answer["id"])
     named = answer.get("conversation")
     return str(named["id"]) if isinstance(named, dict) else None

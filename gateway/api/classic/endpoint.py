@@ -71,19 +71,19 @@ Workflow = shape(
 ClassicWorkflows = shape(
     "ClassicWorkflows",
     "The workflows that a conversation is about, the latest first.",
-    {"conversation_id": str, "workflows": many(Workflow), **MORE},
+    {"conversation_id id": str, "workflows": many(Workflow), **MORE},
 )
 Mention = shape(
     "ClassicMention",
     "A conversation, with what was done with the workflow there last.",
-    {"conversation_id": str | None, **MENTIONED},
+    {"conversation_id id": str, **MENTIONED},
 )
 ClassicMentions = shape(
     "ClassicMentions",
     "The conversations that are about a workflow, the latest first.",
     {"spec_id": str, "conversations": many(Mention), **MORE},
 )
-ClassicCleared = shape("ClassicCleared", "Done.", {"conversation_id": str, "cleared? deleted?": bool})
+ClassicCleared = shape("ClassicCleared", "Done.", {"conversation_id id": str, "cleared? deleted?": bool})
 ProfileInfo = shape(
     "PromptInfo",
     "The prompt profile that a message calls for.",
@@ -137,12 +137,12 @@ class ClassicConversations:
         record = await find(self._stored.records, call)
         self._stored.paths.drop(record.conversation_id)
         self._stored.resends.forget_tenant(call.tenant)  # they do not say whose conversation they are
-        return {"conversation_id": call.path["conversation_id"], "cleared": True}
+        return {**names_of_conversation(record), "cleared": True}
 
     async def _delete(self, call: ApiCall) -> Json:
         record = await find(self._stored.records, call)
         await self._conversations.delete(replace(call, path={"conversation_id": record.conversation_id}))
-        return {"conversation_id": call.path["conversation_id"], "deleted": True}
+        return {**names_of_conversation(record), "deleted": True}
 
     async def _workflows(self, call: ApiCall) -> Json:
         """What the conversation is about, the latest first."""
@@ -152,7 +152,7 @@ class ClassicConversations:
         )
         page = await self._stored.things.page(call.tenant, query, record.conversation_id)
         listed = [shown(Workflow, each, datetime.isoformat, spec_id=each.thing_id) for each in page.found]
-        return {"conversation_id": call.path["conversation_id"], "workflows": listed, "has_more": page.has_more}
+        return {**names_of_conversation(record), "workflows": listed, "has_more": page.has_more}
 
     async def _about(self, call: ApiCall) -> Json:
         """The conversations that are about a workflow, the latest first.
@@ -165,7 +165,12 @@ class ClassicConversations:
             return {"spec_id": name, "conversations": [], "has_more": False}
         query = memory.ThingQuery(limit_of(call.query), None, newest_first(call.query, "desc"))
         page = await self._stored.things.conversations(call.tenant, WORKFLOW, name, query)
-        listed = [shown(Mention, each, datetime.isoformat) for each in page.found]
+        ids = [str(each.conversation_id) for each in page.found]
+        sessions = await self._stored.records.session_names(call.tenant, ids)
+        listed = [
+            shown(Mention, each, datetime.isoformat, conversation_id=sessions.get(each_id, each_id), id=each_id)
+            for each, each_id in zip(page.found, ids, strict=True)
+        ]
         return {"spec_id": name, "conversations": listed, "has_more": page.has_more}
 
 
@@ -181,8 +186,12 @@ async def find(store: ConversationRecords, call: ApiCall, name: str | None = Non
     return page.found[0]
 
 
+def names_of_conversation(record: records.ConversationRecord) -> Json:
+    return {"conversation_id": record.session or record.conversation_id, "id": record.conversation_id}
+
+
 def as_listed(record: records.ConversationRecord) -> ClassicConversation:
-    named = {"conversation_id": record.session or record.conversation_id, "id": record.conversation_id}
+    named = names_of_conversation(record)
     return shown(ClassicConversation, record, datetime.isoformat, last_updated=record.updated_at, **named)
 
 

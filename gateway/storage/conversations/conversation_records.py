@@ -255,6 +255,13 @@ class ConversationRecords(CachedRows):
             partial(self._deleted.find, tenant, query.after),
         )
 
+    async def session_names(self, tenant: str, conversation_ids: Sequence[str]) -> dict[str, str]:
+        """Returns the session's name of each of these conversations of the tenant's that has one."""
+        named = schema.sessions.c
+        where = (named.tenant == tenant, named.conversation_id.in_(conversation_ids))
+        query = sa.select(named.conversation_id, sa.func.min(named.name)).where(*where).group_by(named.conversation_id)
+        return await self._transactions.run(lambda connection: {row[0]: row[1] for row in connection.execute(query)})
+
     async def items(self, tenant: str, conversation_id: str, query: records.ItemQuery) -> report_lists.QueryPage[Item]:
         """Returns a page of the current branch's items. Raises ConversationNotFound: the tenant has none of that id;
         ItemNotFound: nothing of the branch has the id `query.after`, nor had lately."""

@@ -79,8 +79,19 @@ def test_s11_10_a_conversation_may_have_a_name_of_the_clients_own(client: httpx.
     assert (history["conversation_id"], history["turn_count"]) == ("conv-123", 2)
     (listed,) = client.get("/conversations").json()["conversations"]
     assert (listed["conversation_id"], listed["id"]) == ("conv-123", history["id"])
-    assert client.delete("/conversations/conv-123/permanent").json() == {"conversation_id": "conv-123", "deleted": True}
+    named = {"conversation_id": "conv-123", "id": history["id"]}
+    assert client.delete("/conversations/conv-123/permanent").json() == {**named, "deleted": True}
     assert client.get("/conversations/conv-123/history").status_code == 404
+
+
+def test_s11_10_the_header_has_the_gateways_id_where_the_path_has_a_name(client: httpx.Client) -> None:
+    """§3.5: what `X-Conversation-Id` says can be sent back as such."""
+    said = say(client, "Hello", conversation_id="conv-123")
+    asked = {"/history": "GET", "/workflows": "GET", "": "DELETE", "/permanent": "DELETE"}
+    answers = [client.request(method, f"/conversations/conv-123{path}") for path, method in asked.items()]
+    own = said["response_metadata"]["conversation_id"]
+    assert {(each.headers["x-conversation-id"], each.json()["id"]) for each in answers} == {(own, own)}
+    assert {each.json()["conversation_id"] for each in answers} == {"conv-123"}
 
 
 def test_s11_10_a_stream_ends_with_the_whole_answer(client: httpx.Client, upstream: MockUpstream) -> None:
@@ -173,7 +184,7 @@ def test_s11_10_clearing_drops_what_is_kept_in_memory_and_nothing_else(
     name = say(client, "Hello")["conversation_id"]
     say(client, "Again", conversation_id=name)
     before = client.get("/memory/stats").json()["memory"]["paths"]
-    assert client.delete(f"/conversations/{name}").json() == {"conversation_id": name, "cleared": True}
+    assert client.delete(f"/conversations/{name}").json() == {"conversation_id": name, "id": name, "cleared": True}
     after = client.get("/memory/stats").json()["memory"]["paths"]
     assert after["kept"] == before["kept"] - 1
     assert after["bytes"] < before["bytes"]
@@ -369,7 +380,7 @@ def test_s11_10_workflows_are_remembered_both_ways(client: httpx.Client, upstrea
     assert found[0]["name"] == "Task Management"
     assert "my task" in found[0]["aliases"]
     (about,) = client.get("/workflows/wf/8/conversations").json()["conversations"]
-    assert about["conversation_id"] == client.get(f"{openai}conversations", params={"session": "talk-8"}).json()["data"][0]["id"]  # fmt: skip  # noqa: E501
+    assert (about["conversation_id"], about["id"]) == ("talk-8", said["response_metadata"]["conversation_id"])
     assert client.get("/workflows/wf-other/conversations").json()["conversations"] == []
     assert error_of(client.get("/conversations/talk-0/workflows")) == (404, "conversation_not_found", "conversation_id")
 
@@ -402,7 +413,7 @@ def test_s11_10_a_workflow_is_taken_where_persistence_is_off(
         assert say(client, "Change it", workflow_id="wf-7", workflow_spec=SPEC)["conversation_id"] is None
         said = say(client, "Change it", workflow_id="wf-7", conversation_id="kept", store=True)
         (about,) = client.get("/workflows/wf-7/conversations").json()["conversations"]
-        assert about["conversation_id"] == said["response_metadata"]["conversation_id"]
+        assert (about["conversation_id"], about["id"]) == ("kept", said["response_metadata"]["conversation_id"])
 
 
 def test_s11_10_a_workflow_is_known_by_the_name_in_its_spec(client: httpx.Client, upstream: MockUpstream) -> None:
