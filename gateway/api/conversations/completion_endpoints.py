@@ -68,7 +68,7 @@ class StoredCompletions:
         page = await self._store.list_completions(call.tenant, query)
         if page is None:
             raise errors.CompletionNotFound("No such completion.", param="after")
-        return listed([as_completion(each) for each in page.found], has_more=page.has_more)
+        return listed([_shown(each) for each in page.found], has_more=page.has_more)
 
     async def _find(self, call: ApiCall) -> Json:
         return _found(await self._store.find_completion(call.tenant, ids.completion_of(call.path["completion_id"])))
@@ -99,7 +99,16 @@ class StoredCompletions:
 def _found(stored: turn.StoredCompletion | None) -> Json:
     if stored is None:
         raise _unknown()
-    return as_completion(stored)
+    return _shown(stored)
+
+
+def _shown(stored: turn.StoredCompletion) -> Json:
+    found = as_completion(stored)
+    choices = [
+        {**each, "message": items.without_stand_ins(each["message"])} if each.get("message") else each
+        for each in found["choices"]
+    ]
+    return {**found, "choices": choices}
 
 
 def _unknown() -> errors.CompletionNotFound:
@@ -111,7 +120,7 @@ def as_store_message(name: str, body: Json) -> StoreMessage:
     content, parts = body.get("content"), None
     if isinstance(content, list):
         content, parts = "\n".join(texts_of(content, "text")) or None, content
-    shown = {key: value for key, value in body.items() if key != items.BOUND}
+    shown = {key: value for key, value in items.without_stand_ins(body).items() if key != items.BOUND}
     return cast("StoreMessage", {**shown, "id": name, "content": content, "content_parts": parts})
 
 

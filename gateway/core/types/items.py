@@ -610,6 +610,12 @@ def _without_verbatim(body: Item, gone: Item) -> Item:
     return {name: left.get(name, value) for name, value in body.items() if name not in left or any(left[name])}
 
 
+def without_stand_ins(body: Item) -> Item:
+    """Returns a message of a chat without what stands in it for deleted reasoning items."""
+    held = body.get("reasoning_items") or ()
+    return body if all(held) else {**body, "reasoning_items": [*filter(None, held)]}
+
+
 def _with_blocks(body: Item, stays: Callable[[Item], bool]) -> Item:
     """Returns an answer with those of its native blocks that stay."""
     blocks = body.get(ANTHROPIC_BLOCKS)

@@ -458,6 +458,25 @@ def test_s10_18_items_keep_their_order_and_messages_stay_two(
         assert [item["id"] for item in items][1 : 1 + len(ids)] == ids
 
 
+def test_s10_18_a_deleted_thought_leaves_the_others_and_their_ids(codex: GatewayProcess, mock: MockResponses) -> None:
+    """Nothing stands in its place, as items, in the response, and in the stored chat."""
+    mock.reply(thought("one"), call("look", {}, "c9"), thought("two"), words("done"))
+    answer = create(codex, {"model": "codex", "tools": [{"type": "function", "name": "look"}], "input": "Look twice."})
+    first, looked, second, last = (item["id"] for item in answer["output"])
+    chat, home = answer["id"].replace("resp_", "chatcmpl-"), f"/conversations/{answer['conversation']['id']}/items"
+    result = {"type": "function_call_output", "call_id": "c9", "output": "7"}
+    after = create(codex, {"model": "codex", "previous_response_id": answer["id"], "input": [result]})
+    with http(codex) as asks:
+        assert asks.delete(f"{home}/{first}").status_code == 200
+        (choice,) = asks.get(f"/chat/completions/{chat}").json()["choices"]
+        before = asks.get(f"/chat/completions/{after['id']}/messages").json()["data"]
+        for message in (choice["message"], before[1]):
+            assert [each["summary"][0]["text"] for each in message["reasoning_items"]] == ["two"]
+        told = asks.get(f"/responses/{answer['id']}").json()["output"]
+        listed = asks.get(home, params={"order": "asc"}).json()["data"][1:4]
+        assert [item["id"] for item in told] == [item["id"] for item in listed] == [looked, second, last]
+
+
 @pytest.mark.parametrize("calls", [True, False], ids=["a step", "an answer"])
 @pytest.mark.parametrize("way", ["responses", "chat apart", "chat joined"])
 def test_s3_13_an_answer_of_two_messages_is_known_joined_and_apart(
