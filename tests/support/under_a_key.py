@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.storage import ledger
 from gateway.storage.database import sqlite
 from gateway.storage.encryption.columns import KeyVault
 
@@ -13,6 +12,5 @@ from gateway.storage.encryption.columns import KeyVault
 def _under_a_key() -> Iterator[None]:
     vault = KeyVault(b"k" * 32)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (sqlite, ledger):
-            patch.setattr(module, "open_vault", lambda _: vault)
+        patch.setattr(sqlite, "open_vault", lambda _: vault)
         yield
