@@ -10,7 +10,8 @@ from gateway.core.types.files import FILE_PURPOSES
 
 EXAMPLES = """examples:
   gateway serve                                  run it; without a configuration on SQLite, at 127.0.0.1:8000
-  gateway init && gateway check                  write a config.yaml that explains itself; check it
+  gateway init                                   write a config.yaml that explains itself
+  gateway check --config config.yaml             check it, and what it names
   gateway config                                 what is set, and where
   gateway requests --since 24h --status failed   which requests failed, and why
   gateway show req_...                           one request explained

@@ -301,7 +301,6 @@ LARGE_PIECE = 2**15
 MANAGED = (b"x-gateway-managed", b"false")
 """The header on every relayed answer."""
 MULTIPART_PREFIX = "multipart/"
-OURS = "internal_error"
 Take = Callable[[bytes], Awaitable[None] | None]
 """Takes a piece as it passes; returns an awaitable where that takes long."""
 
@@ -456,9 +455,9 @@ def _unpack(seen: passthrough.UnpackingSample, piece: bytes) -> Awaitable[None] 
 def _code(error: BaseException) -> str:
     """Returns how a call without a whole answer ended, as the ledger stores it."""
     if isinstance(error, errors.GatewayError):
-        return error.code or OURS
+        return error.code or errors.InternalError.code
     is_cut = isinstance(error, asyncio.CancelledError | asgi.ClientDisconnected | GeneratorExit)
-    return errors.cancellation_code(error) if is_cut else OURS
+    return errors.cancellation_code(error) if is_cut else errors.InternalError.code
 
 
 def readable_only(headers: Headers) -> Headers:

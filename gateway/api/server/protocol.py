@@ -138,9 +138,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         cycle = self.cycle
         cast(dict[str, Any], self.scope)[CLIENT] = _ProtocolClient(cycle)
-        if (
-            self.parser.get_http_version() == "1.0"
-        ):  # an older client knows no chunks: its body ends with the connection
+        if self.parser.get_http_version() == "1.0":  # it knows no chunks: its body ends with the connection
             cycle.chunked_encoding, cycle.expected_content_length = False, _UntilTheEnd()
         self._in_head = False
         if self.url.startswith(UPLOADS) and self.parser.get_method() == b"POST":

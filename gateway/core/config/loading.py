@@ -261,6 +261,8 @@ GUARDS = "guards"
 """A top-level list beside the sections."""
 UNION_MEMBERS = ("UpstreamTimeouts", "constrained-float")
 """Names that pydantic puts into the path of a setting of a union type."""
+SLIP = 0.9
+"""Likeness of a name with one slip to the name that was meant (`difflib`)."""
 INTERNAL = ("warnings", "moved", "origins", "storage_is_named")
 """Fields of `Settings` that no file sets."""
 
@@ -285,7 +287,8 @@ def load_settings(path: str | None, environ: Mapping[str, str], overrides: Mappi
     places = {each: _with_references(each, place, moved.raw) for each, place in places.items()}
     moved.raw |= ours
     found = _settings(moved, overrides or {}, ())
-    return found.model_copy(update={"origins": {**_imported(moved, places), **places, **found.origins}})
+    origins = {**_imported(moved, places), **places, **found.origins}
+    return found.model_copy(update={"origins": origins, "warnings": (*found.warnings, *_misspelt_of_models(found))})
 
 
 def _imported(moved: ImportedConfig, places: Mapping[str, str]) -> dict[str, str]:
@@ -377,6 +380,16 @@ def _misspelt(environ: Mapping[str, str]) -> Iterator[str]:
             near = difflib.get_close_matches(key, known, 1, cutoff=0.5)
             told = f"; did you mean {start + near[0]!r}?" if near else ""
             yield f"environment: {start}{key}: unknown setting, ignored{told}"
+
+
+def _misspelt_of_models(settings: Settings) -> Iterator[str]:
+    """Yields a warning for each parameter and fact of a model whose name is nearly a known one: any other is LiteLLM's,
+    or the provider's own."""
+    for index, entry in enumerate(settings.model_list):
+        for part, values in (("litellm_params", entry.litellm_params), ("model_info", entry.model_info)):
+            for name in values.model_extra or ():
+                for near in difflib.get_close_matches(name, type(values).model_fields, 1, cutoff=SLIP):
+                    yield f"model_list[{index}].{part}.{name}: not a setting of the gateway; did you mean {near!r}?"
 
 
 def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str]) -> dict[tuple[str, str], str]:

@@ -462,6 +462,8 @@ class Settings(SettingsSection):
 
     def unknown(self, name: str, may_ask: Callable[[str], bool]) -> str:
         """Returns the error text for a model that is not served here; names the nearest that may be requested."""
+        if not self.model_list and self.upstream.api_key is None and self.auth.mode == "keys":
+            return "This gateway has no key for its upstream. Its operator sets `upstream.api_key` or a `model_list`."
         known = [each.model_name for each in self.model_list if may_ask(each.model_name)]
         return f"The model {shown(name)} does not exist here.{did_you_mean(name, known)}"
 

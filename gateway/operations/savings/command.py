@@ -91,7 +91,7 @@ def _first_model(settings: Settings, found: Sequence[RecordedSession]) -> str:
     configured = next((each.model_name for each in settings.model_list if "*" not in each.model_name), None)
     named = configured or next((session.model for session in found if session.model), None)
     if named is None:
-        raise ValueError("--model: name the model whose prices count")
+        raise ValueError("--model: name the model whose prices count, as in --model gpt-4o; model_list names none")
     return named
 
 

@@ -138,14 +138,17 @@ HTTP_DATE = re.compile(
     re.ASCII,
 )
 """The one form that servers may send (RFC 9110 §5.6.7)."""
+MIN_SECRET = 8
+"""Characters of a key from which it is hidden in errors: a local server's `none` is no secret, but a word."""
 
 
 def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: ModelDeployment) -> errors.UpstreamError:
     """Builds the error for an answer whose status, or whose body, reports a failure.
     `status`: below 400 for an error in the body of an answer with a good status; then the status that the error itself
     names counts, by its number or its name, else 502."""
-    if deployment.operator_key and deployment.api_key:
-        raw = raw.replace(deployment.api_key.encode(), b"***")  # some providers quote the key that they refuse
+    key = deployment.api_key
+    if deployment.operator_key and key and len(key) >= MIN_SECRET:
+        raw = raw.replace(key.encode(), b"***")  # some providers quote the key that they refuse
     try:
         original: Any = jsons.loads(raw)
     except jsons.JSONDecodeError:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -83,6 +84,12 @@ IN_OPENAIS_WORDS = ("OpenAI", "DeepSeek")
 def refused(status: int, original: Any, deployment: ModelDeployment = OWN, **headers: str) -> errors.UpstreamError:
     raw = original.encode() if isinstance(original, str) else json.dumps(original).encode()
     return refusal(status, raw, {k.replace("_", "-"): v for k, v in headers.items()}, deployment)
+
+
+def test_s7_a_key_that_is_a_word_is_not_hidden() -> None:
+    """A local server's key is often `none`."""
+    error = refused(400, {"error": {"message": "say 'none'"}}, replace(OWN, api_key="none", operator_key=True))
+    assert error.body()["error"]["message"] == "say 'none'"
 
 
 @pytest.mark.parametrize(("name", "status", "original", "tokens"), [(n, *row) for n, row in OVERFLOWS.items()])

@@ -303,6 +303,25 @@ def test_s9_a_misspelt_name_of_the_environment_is_told(tmp_path: Path) -> None:
     assert load(tmp_path, {}, {**others, "GATEWAY_CONTEXT_MODE": "off"}).warnings == ()
 
 
+def test_s9_a_misspelt_setting_of_a_model_is_told(tmp_path: Path) -> None:
+    """It is no error: what is no setting is sent as a parameter, or is a fact that LiteLLM knows."""
+    params = {"model": "openai/m", "api_bse": "http://127.0.0.1:9999/v1", "temperature": 0, "region_name": "eu"}
+    facts = {"input_cost_per_tokn": 1, "input_cost_per_token_batches": 1, "mode": "chat"}
+    raw = {"model_list": [{"model_name": "m", "litellm_params": params, "model_info": facts}]}
+    assert load(tmp_path, raw, {}).warnings == (
+        "model_list[0].litellm_params.api_bse: not a setting of the gateway; did you mean 'api_base'?",
+        "model_list[0].model_info.input_cost_per_tokn: not a setting of the gateway; "
+        "did you mean 'input_cost_per_token'?",
+    )
+
+
+def test_s7_a_gateway_without_any_key_for_its_upstream_says_so() -> None:
+    """The model is not what is missing."""
+    keyed = load_settings(None, {}, {"auth.mode": "keys"})
+    assert "`upstream.api_key`" in keyed.unknown("gpt-4o", lambda _: True)
+    assert "gpt-4o" in load_settings(None, {"OPENAI_API_KEY": "sk-1"}, {"auth.mode": "keys"}).unknown("gpt-4o", bool)
+
+
 def nested(first: str, form: str) -> str:
     """Ten lines that stand for billions of values."""
     lines = (form.format(", ".join([f"*v{n}"] * 9)) for n in range(9))
