@@ -117,8 +117,9 @@ class MethodEndpoint:
 
 def conversation_of(answer: Mapping[str, Any]) -> str | None:
     """Returns the id of the conversation that an answer is or belongs to, by itself; None where it does not tell. The
-    classic API's answers have no `object`."""
-    if answer.get("object", "conversation") == "conversation" and "id" in answer:
+    classic API's answers have no `object`, and the client's own name beside the id."""
+    is_classic = "object" not in answer and {"conversation_id", "id"} <= answer.keys()
+    if is_classic or answer.get("object") == "conversation":
         return str(answer["id"])
     named = answer.get("conversation")
     return str(named["id"]) if isinstance(named, dict) else None
