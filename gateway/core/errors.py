@@ -117,6 +117,17 @@ class ShuttingDown(GatewayError):
         self.headers = {"retry-after": "1", "connection": "close"}
 
 
+def cause_of(error: BaseException) -> str:
+    """Returns what caused an error, in its own words, on one line: of a database without the statement; "" if nothing
+    did."""
+    cause = error.__cause__
+    told = getattr(cause, "orig", None) or cause
+    told = getattr(told, "__cause__", None) or told  # the driver's own error has no name of a class before its text
+    if told is None:
+        return ""
+    return next(iter(str(told).splitlines()), type(told).__name__)
+
+
 CLIENT_LEFT = "client_disconnected"
 
 

@@ -549,5 +549,4 @@ def _missing(state: SchemaState) -> str:
 
 
 def _reason(error: errors.GatewayError) -> str:
-    cause = error.__cause__
-    return f"{error.message} ({type(cause).__name__})" if cause else error.message
+    return f"{error.message} ({cause})" if (cause := errors.cause_of(error)) else error.message

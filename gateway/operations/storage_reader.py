@@ -59,8 +59,8 @@ def _run(call: CommandCall, work: Work, opened: Callable[[StorageSettings], Awai
 
 def why_not(settings: Settings, error: errors.StorageUnavailable) -> str:
     """Returns why the storage cannot be used, with its URL but without a password."""
-    cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""
-    return f"{migrate.shown(settings.storage.url)}: {error.message}{cause}"
+    cause = errors.cause_of(error)
+    return f"{migrate.shown(settings.storage.url)}: {error.message}{f' ({cause})' if cause else ''}"
 
 
 async def tell_missing(transactions: DatabaseTransactions, err: TextIO) -> int:

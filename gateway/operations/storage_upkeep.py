@@ -58,7 +58,7 @@ async def prepare_storage(settings: Settings, transactions: DatabaseTransactions
         except errors.ContentUnreadable:
             raise
         except errors.StorageUnavailable as error:
-            log.warning("storage_unavailable_at_start", reason=error.message)
+            log.warning("storage_unavailable_at_start", reason=error.message, cause=errors.cause_of(error))
         await asyncio.sleep(REACH_RETRY_SECONDS)
 
 

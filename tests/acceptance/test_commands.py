@@ -27,6 +27,7 @@ from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess, scrubbed_environment, shared_fork_server
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
+from tests.support.postgres import Postgres
 from tests.support.process import wait_until
 from tests.support.terminal import on_terminal, without_colours
 
@@ -347,13 +348,15 @@ def test_s13_9_arguments_that_cannot_be_used(tmp_path: Path, arguments: tuple[st
 
 
 @pytest.mark.parametrize("name", ["ls", "show", "tail", "audit"])
-def test_s13_9_no_storage(tmp_path: Path, name: str) -> None:
-    """Unreachable or not there: exit code 1, clear words, no password, and nothing is made."""
+def test_s13_9_no_storage(tmp_path: Path, postgres: Postgres, name: str) -> None:
+    """Unreachable or not there: exit code 1, clear words of what the database says, no password, and nothing is
+    made."""
     path = tmp_path / "gateway.db"
     more = ("conv_1",) if name == "show" else ()
     urls = {
         f"sqlite:///{path}": "There is no database file",
-        "postgresql+asyncpg://someone:database-secret@127.0.0.1:1/none": "cannot be reached",
+        "postgresql+asyncpg://someone:database-secret@127.0.0.1:1/none": "cannot be reached. ([Errno 111]",
+        postgres.admin_url.rpartition("/")[0] + "/nowhere": 'database "nowhere" does not exist)',
     }
     for url, words in urls.items():
         config = config_file(tmp_path, f"storage: {{url: '{url}'}}")

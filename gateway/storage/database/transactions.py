@@ -30,7 +30,7 @@ class WriteState:
     def refused(self, error: errors.StorageReadOnly) -> None:
         """Marks writes as refused, and logs the cause once."""
         if not self.are_refused:
-            log.warning("storage_cannot_be_written", reason=_cause(error))
+            log.warning("storage_cannot_be_written", reason=errors.cause_of(error) or error.message)
         self.are_refused = True
 
     def taken(self) -> None:
@@ -38,12 +38,6 @@ class WriteState:
         if self.are_refused:
             log.info("storage_can_be_written_again")
         self.are_refused = False
-
-
-def _cause(error: errors.StorageReadOnly) -> str:
-    """Returns the database's message, on one line and without its statement."""
-    cause = error.__cause__
-    return str(getattr(cause, "orig", None) or cause or error.message).splitlines()[0]
 
 
 class DatabaseTransactions(Protocol):
