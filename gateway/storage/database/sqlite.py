@@ -452,6 +452,8 @@ def parse_url(text: str) -> URL:
         raise ValueError("storage.url is not a database URL") from None
     backend = url.drivername.partition("+")[0]
     if backend == "sqlite":
+        if url.host is not None:
+            raise ValueError("storage.url: a file's URL has three slashes, or four: sqlite:///FILE")
         return url.set(drivername="sqlite+pysqlite")
     if backend in ("postgres", "postgresql"):
         url = url.set(drivername="postgresql+asyncpg")
