@@ -86,8 +86,10 @@ def lacks_figures(path: str, usage: Mapping[str, Any], fields: Mapping[str, Any]
     endpoint = RELAYED_ENDPOINTS[path]
     if endpoint in WRITES_NOTHING:
         return not usage["prompt_tokens"]
-    if endpoint != "completions" or fields.get("echo"):  # an echoing answer holds the prompt
-        return endpoint == "completions" and not usage.keys() >= TOKEN_FIGURES
+    if endpoint != "completions":
+        return False
+    if fields.get("echo"):  # the answer holds the prompt, so a 0 may be true
+        return not usage.keys() >= TOKEN_FIGURES
     return not all(usage.get(name) for name in TOKEN_FIGURES)
 
 

@@ -344,14 +344,14 @@ class UnstoredFrames:
         used = [at for value in await self._cache.copies(tenant, name) if (at := key.opened(name, value)) is not None]
         if not used:
             return history
-        latest, ends = max(used), [bytes.fromhex(key.digest(USED + path, COUNTED)) for path in paths]
+        latest = max(used)
         names = [key.of_path(COSTS + path) for path in paths]
         found = await self._cache.first(tenant, names)
         costs = key.opened(names[found[0]], found[1]) if found is not None else None
         return replace(
             history,
             used_at=datetime.fromtimestamp(int.from_bytes(latest[:8]), UTC),
-            goes_on=latest[8:] in ends,
+            goes_on=any(latest[8:] == _end_of(key, path) for path in paths),
             costs=bill.BranchCosts.of_text(key.hidden(names[found[0]], costs).decode("utf-8", "replace"))
             if found is not None and costs is not None
             else None,
@@ -374,7 +374,7 @@ class UnstoredFrames:
         try:
             if built.economy is not None or (costs is not None and request.forward.get("tools")):
                 name, at = _used(key, history), (now + 1).to_bytes(8)  # rounded up
-                last = at + bytes.fromhex(key.digest(USED + end, COUNTED))
+                last = at + _end_of(key, end)
                 await self._cache.keep(request.caller.tenant, name, key.sealed(name, last), USED_SECONDS)
                 if costs is not None:
                     name = key.of_path(COSTS + end)
@@ -409,6 +409,11 @@ def _anchors(history: ConversationHistory) -> list[int]:
     messages = history.messages[: len(history.messages) - _is_prefilled(history.messages)]
     found = (i for i in range(len(messages) - 1, 0, -1) if messages[i].role == "assistant" != messages[i - 1].role)
     return list(islice(found, MAX_ANCHORS))
+
+
+def _end_of(key: _FrameKey, path: bytes) -> bytes:
+    """Returns the keyed digest by which the end of a conversation's last request is known again."""
+    return bytes.fromhex(key.digest(USED + path, COUNTED))
 
 
 def _used(key: _FrameKey, history: ConversationHistory) -> str:

@@ -151,7 +151,7 @@ def _origin(deployment: ModelDeployment) -> ConnectionOrigin | None:
 
 def _blotted(text: str, deployment: ModelDeployment) -> str:
     values = [deployment.api_key, *(v for k, v in deployment.options.items() if SECRET_OPTION.search(k))]
-    for secret in (v for v in values if isinstance(v, str) and len(v) >= 8):
+    for secret in (v for v in values if isinstance(v, str) and len(v) >= mending.MIN_SECRET):
         text = text.replace(secret, "***")
     return text
 
