@@ -45,7 +45,7 @@ OWN_WORDS = frozenset(
     artifact note type source title kind origin shown full nothing elsewhere in a model s words focus then extracts
     lines turn turns speaker head only where changes user assistant system developer function conversation called
     more arguments attachment file same as memory kept earlier which pinned amp lt gt quot x the and
-    unchanged are above times
+    unchanged are above times on
     page pages slide slides chapter chapters cell cells line sheet table database""".split()  # noqa: SIM905
 )
 """Words of labels, of the block, of the memory message (`assembly`) and of escapes."""

@@ -98,11 +98,12 @@ class _Lines:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Lines `start` to `end` of a result, which the earlier text with this `number` contains in one piece."""
+    """Lines `start` to `end` of a result, which the earlier text with this `number` contains from its line `there`."""
 
     start: int
     end: int
     number: int
+    there: int
 
 
 def shaped(
@@ -182,7 +183,8 @@ class _Referring:
             if end <= start or sum(map(len, self._lines[start:end])) <= MIN_SPARED:
                 continue
             here = self._standing[block.number]
-            label = self._whole.label(f"[{artifacts.UNCHANGED}: lines {start + 1}-{end} are as in {here.name}.]")
+            name = here.name + self._place(block, start, end)
+            label = self._whole.label(f"[{artifacts.UNCHANGED}: lines {start + 1}-{end} are as in {name}.]")
             if sum(map(len, self._lines[start:end])) + end - start <= len(label) + MIN_SPARED:
                 continue
             said += [*self._without_runs(at, start), label]
@@ -190,6 +192,19 @@ class _Referring:
             at = end
         said += self._without_runs(at, len(self._lines))
         return ShapedText(self._whole.text(said), frozenset(targets))
+
+    def _place(self, block: _Block, start: int, end: int) -> str:
+        """Returns words for the line from which the other text has these lines; none if that is its first line, or if
+        a line repeated beside them, which that text holds once, shows it."""
+        there = block.there + start - block.start
+        beside = [*self._lines[block.start : start], *self._lines[end : block.end]]
+        if not there or any(self._is_once(line, block.number) for line in beside):
+            return ""
+        return f", from its line {there + 1} on"
+
+    def _is_once(self, line: str, number: int) -> bool:
+        places = self._places.get(line, ())
+        return len(places) < MAX_PLACES and [other for other, _ in places].count(number) == 1
 
     def _without_runs(self, at: int, end: int) -> list[str]:
         """Returns these lines; of many equal lines only the first, and their number."""
@@ -203,7 +218,7 @@ class _Referring:
 
     def _blocks(self) -> list[_Block]:
         """Returns the longest stretches of lines that one earlier text contains, without overlaps, in order."""
-        places = self._places()
+        places = self._places
         blocks: list[_Block] = []
         at = 0
         while at < len(self._lines):
@@ -216,6 +231,7 @@ class _Referring:
             at = blocks[-1].end
         return blocks
 
+    @cached_property
     def _places(self) -> Mapping[str, list[tuple[int, int]]]:
         """Maps each line to the texts and lines where it occurs, the latest first."""
         wanted = {line for line in self._lines if len(line) >= MIN_LINE}
@@ -235,7 +251,7 @@ class _Referring:
             start, line = start - 1, line - 1
         while end < len(lines) and there < len(text) and lines[end] == text[there]:
             end, there = end + 1, there + 1
-        return _Block(start, end, number)
+        return _Block(start, end, number, line)
 
 
 def of_failed_run(text: str) -> tuple[tuple[int, int], ...]:

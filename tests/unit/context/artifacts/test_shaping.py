@@ -25,7 +25,7 @@ from gateway.core.types.conversation import ConversationMessage, FrozenDecision,
 from gateway.core.types.window import ArtifactRendering, ForwardedMessages, PackedWindow, WindowInputs, WindowSelection
 from tests.support.growth import is_linear
 
-REFERENCE = re.compile(r"\[Unchanged: lines (\d+)-(\d+) are as in result (\d+)\.\]")
+REFERENCE = re.compile(r"\[Unchanged: lines (\d+)-(\d+) are as in result (\d+)(?:, from its line (\d+) on)?\.\]")
 RUN = re.compile(r"\[Unchanged: the line above, ([\d,]+) more times\.\]")
 
 
@@ -44,7 +44,7 @@ def restored(text: str, texts: list[str]) -> str:
     said: list[str] = []
     for number, line in enumerate(text.split("\n")):
         if (found := REFERENCE.fullmatch(line)) is not None:
-            first, last, of = map(int, found.groups())
+            first, last, of = map(int, found.groups()[:3])
             assert first == len(said) + 1
             pieces, count = texts[of].split("\n"), last - first + 1
             before = said[-MARGIN:] if said else []
@@ -57,7 +57,9 @@ def restored(text: str, texts: list[str]) -> str:
                 and pieces[at + count : at + count + len(behind)] == behind
             ]
             assert places, "it is not there in one piece with its margins"
-            said += pieces[places[0] : places[0] + count]
+            place = int(found[4]) - 1 if found[4] else places[0]
+            assert place in places, "it is not where it is said to be"
+            said += pieces[place : place + count]
         elif (found := RUN.fullmatch(line)) is not None:
             said += [said[-1]] * int(found[1].replace(",", ""))
         else:
@@ -82,7 +84,21 @@ def test_s4_i8_what_stands_whole_has_no_seams() -> None:
     text = "\n".join(source(0, 60))
     found = shaped(text, standing("nothing of it", f"head\n{text}\ntail"))
     assert found is not None
-    assert found.text == "[Unchanged: lines 1-60 are as in result 1.]"
+    assert found.text == "[Unchanged: lines 1-60 are as in result 1, from its line 2 on.]"
+    found = shaped(text, standing(f"{text}\ntail"))
+    assert found is not None
+    assert found.text == "[Unchanged: lines 1-60 are as in result 0.]"
+
+
+def test_s4_i8_where_lines_stand_is_told_if_what_is_beside_them_stands_twice() -> None:
+    """Else a reader would take what follows the first of two equal places."""
+    beside, lines = source(0, MARGIN), source(100, 120)
+    old = "\n".join([*beside, *source(0, 30, "other"), *beside, *lines])
+    new = "\n".join(["head", *beside, *lines])
+    found = shaped(new, standing(old))
+    assert found is not None
+    assert found.text.endswith(f"[Unchanged: lines 10-29 are as in result 0, from its line {2 * MARGIN + 31} on.]")
+    assert restored(found.text, [old]) == new
 
 
 @pytest.mark.parametrize(
