@@ -164,7 +164,7 @@ class KeyAuthenticator:
 
         Raises:
             Unauthorized: a key is required and the request has no valid one, or its token is not ASCII.
-            Forbidden: its key may only read, and this request does not only read.
+            Forbidden: its key lacks the role 'user', and this request does not only read.
             InvalidRequest: a header that is sent upstream is not ASCII.
             StorageUnavailable: its key was made at runtime, and cannot be looked up.
             IdentityProviderUnavailable: its token is signed, and the signature cannot be checked.
@@ -175,7 +175,8 @@ class KeyAuthenticator:
             and setting_sections.USER not in found.roles
             and scope.get("method", "GET") not in READS
         ):
-            raise errors.Forbidden("This key may look, and do nothing else: it has no role 'user'.")
+            roles = ", ".join(sorted(found.roles))
+            raise errors.Forbidden(f"This request takes a key with the role 'user'; this one has: {roles}.")
         return found
 
     async def admin(self, scope: Scope) -> RequestCaller:

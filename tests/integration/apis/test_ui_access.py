@@ -303,6 +303,7 @@ def test_s13_2_a_key_without_the_role_user_only_reads(guarded: GatewayProcess, u
         refused = client.post("/chat/completions", json={"model": "small", "messages": [user("hello")]})
         assert refused.status_code == 403
         assert refused.json()["error"]["code"] == "permission_denied"
+        assert "takes a key with the role 'user'; this one has: viewer." in refused.json()["error"]["message"]
         assert client.post("/embeddings", json={"model": "small", "input": "x"}).status_code == 403
         assert client.delete("/conversations/conv_x").status_code == 403
         assert client.get("/conversations").status_code == 200
