@@ -240,6 +240,8 @@ async def check_upstreams(settings: Settings) -> AsyncIterator[CheckResult]:
     router, reaching = ConfiguredRouter(settings, ModelCatalogue(), told), UpstreamProbes(client)
     names = dict.fromkeys(entry.model_name for entry in settings.model_list if catalogue.unsupported(entry) is None)
     try:
+        for result in _fallbacks(settings, router):
+            yield result
         for name in names or [None]:
             try:
                 deployments = router.all_of(name, CALLER) if name else [router.default("", CALLER)]
@@ -255,18 +257,15 @@ async def check_upstreams(settings: Settings) -> AsyncIterator[CheckResult]:
                     text = f"not asked: {deployment.route} is called {WAYS[deployment.protocol]}"
                     yield CheckResult(f"model {name}", True, text)
                     continue
-                if _address(asked) in reaching.told:
-                    continue
                 found = await reaching.reached(asked)
-                problem = _clause(found.problem)
-                reaching.told.add(_address(asked))
-                text = problem or ("reached" if asked.api_key is not None else f"reached; {OWN_KEY}")
-                # the default upstream may be reached later; what is no address never is
-                is_optional = name is None and found.is_address
                 where = settings_in_force.address(asked.api_base)
-                yield CheckResult(
-                    f"upstream {where}" if where else "upstream.api_base", not problem, text, optional=is_optional
-                )
+                if _address(asked) not in reaching.told:
+                    reaching.told.add(_address(asked))
+                    title = f"upstream {where}" if where else "upstream.api_base"
+                    yield _upstream(title, asked, found, is_named=name is not None)
+                if name and "*" not in name and found.lacks(deployment.provider_model):
+                    text = f"the list of models of {where} does not have {deployment.provider_model}"
+                    yield CheckResult(f"model {name}", False, text, optional=True)
         async for result in _facts(settings, router, reaching):
             yield result
         async for result in _planning(settings, router, reaching):
@@ -274,6 +273,26 @@ async def check_upstreams(settings: Settings) -> AsyncIterator[CheckResult]:
     finally:
         await told.close()
         await client.aclose()
+
+
+def _upstream(title: str, asked: ModelDeployment, found: resources.ProbeResult, *, is_named: bool) -> CheckResult:
+    if found.problem:
+        # the default upstream may be reached later; what is no address never is
+        return CheckResult(title, False, _clause(found.problem), optional=not is_named and found.is_address)
+    if found.doubt:
+        return CheckResult(title, False, f"reached, but {found.doubt}", optional=True)
+    return CheckResult(title, True, "reached" if asked.api_key is not None else f"reached; {OWN_KEY}")
+
+
+def _fallbacks(settings: Settings, router: ConfiguredRouter) -> Iterator[CheckResult]:
+    """Names the models of fallbacks that are not served: requests skip them without a word."""
+    routing = settings.routing
+    for setting in ("fallbacks", "context_window_fallbacks", "content_policy_fallbacks", "default_fallbacks"):
+        value = getattr(routing, setting)
+        named = [*value, *(each for others in value.values() for each in others)] if isinstance(value, dict) else value
+        if lost := [each for each in dict.fromkeys(named) if not (router.serves_unlisted or router.lists(each))]:
+            text = f"model_list does not have {printing.in_short(lost)}"
+            yield CheckResult(f"routing.{setting}", False, text, optional=True)
 
 
 async def _facts(settings: Settings, router: ConfiguredRouter, reaching: UpstreamProbes) -> AsyncIterator[CheckResult]:
@@ -539,6 +558,10 @@ async def _counted_keys(settings: Settings, transactions: DatabaseTransactions) 
     text = f"{len(settings.auth.keys)} in auth.keys, {made} made at runtime"
     if made and not settings.auth.wants_keys:
         return CheckResult("keys", False, f"{text}; who has none is served, too: set auth.mode: keys", optional=True)
+    lasting = any(each.expires_at is None or each.expires_at > now for each in settings.auth.keys)
+    by_keys_alone = settings.auth.wants_keys and settings.auth.jwt is None and settings.auth.oidc is None
+    if by_keys_alone and not (made or lasting):
+        return CheckResult("keys", False, f"{text}; none is in force, so nobody is served", optional=True)
     return CheckResult("keys", True, text)
 
 

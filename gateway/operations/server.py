@@ -64,9 +64,6 @@ def serve(settings: Settings, create_app: CreateApp, *, colour: bool = False) ->
         text = f"not supported, and ignored: {', '.join(unsupported)}; `gateway check` says what to do instead"
         log.warning("configuration", warning=text)
     workers = settings.server.workers
-    if workers > 1 and settings.storage.url.startswith("sqlite"):
-        text = "one process writes to a SQLite file; set storage.url to a PostgreSQL database"
-        raise ConfigurationError(f"server.workers: {workers}: {text}")
     host, port = settings.server.host, settings.server.port
     with contextlib.ExitStack() as held:
         try:

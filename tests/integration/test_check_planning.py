@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gateway.core.config.settings import Settings
-from gateway.operations.check import check
-from tests.support.mock_upstream import MockUpstream
+from gateway.operations.check import check, migrate_now
+from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.schemas import sqlite_url
 
 PRICED = {"input_cost_per_token": 1e-7, "output_cost_per_token": 4e-7}
@@ -176,3 +176,59 @@ def test_s12_5_each_deployment_of_a_model_is_reached(upstream: MockUpstream, tmp
     assert found == {f"upstream {upstream.base_url}": True, "upstream http://127.0.0.1:9/v1": False}
     facts = [result.name for result in results if result.name.startswith("model small")]
     assert facts == [f"model small at {upstream.base_url}"], "of one that is there"
+
+
+def warned(settings: dict[str, Any], directory: Path) -> dict[str, str]:
+    """Texts of the warnings of `gateway check`, by their title; nothing else is wrong."""
+    config = {"storage": {"url": sqlite_url(directory)}, "context": {"planning": "never"}, **settings}
+    results = [each for each in check(Settings.model_validate(config)) if not each.ok]
+    assert all(each.optional for each in results), results
+    return {each.name: each.text for each in results}
+
+
+def test_s9_fallbacks_to_models_that_nobody_serves_are_told(upstream: MockUpstream, tmp_path: Path) -> None:
+    routing = {
+        "fallbacks": {"small": ["big"], "smal": ["small"]},
+        "context_window_fallbacks": {"small": "small"},
+        "default_fallbacks": ["other"],
+    }
+    models = {"model_list": [entry(upstream, info={**PRICED, "max_input_tokens": 1000})]}
+    assert warned({**models, "routing": routing}, tmp_path) == {
+        "routing.fallbacks": "model_list does not have smal, big",
+        "routing.default_fallbacks": "model_list does not have other",
+    }
+    relayed = {"api_base": upstream.base_url, "unlisted": "relay"}
+    assert warned({**models, "routing": routing, "upstream": relayed}, tmp_path) == {}
+
+
+def test_s9_a_model_that_its_upstream_does_not_list_is_told(upstream: MockUpstream, tmp_path: Path) -> None:
+    known = {**PRICED, "max_input_tokens": 1000}
+    upstream.models = ["small", "models/gemini"]
+    listed = [entry(upstream, name, info=known) for name in ("small", "gemini", "smal")]
+    assert warned({"model_list": listed}, tmp_path) == {
+        "model smal": f"the list of models of {upstream.base_url} does not have smal"
+    }
+
+
+def test_s9_an_address_beside_the_api_is_told(upstream: MockUpstream, tmp_path: Path) -> None:
+    models = [entry(upstream, info={**PRICED, "max_input_tokens": 1000}, api_base=upstream.url)]
+    upstream.routes["GET /models"] = Reply(status=404, json={"detail": "Not Found"})
+    title = f"upstream {upstream.url}"
+    assert "below /v1" in warned({"model_list": models}, tmp_path)[title]
+    upstream.routes["GET /models"] = Reply(body=b"<!doctype html>", content_type="text/html; charset=utf-8")
+    assert "web page" in warned({"model_list": models}, tmp_path)[title]
+
+
+def test_s9_keys_that_all_expired_are_told(upstream: MockUpstream, tmp_path: Path) -> None:
+    migrate_now(Settings.model_validate({"storage": {"url": sqlite_url(tmp_path)}}))
+    models = {"model_list": [entry(upstream, info={**PRICED, "max_input_tokens": 1000})]}
+    old = {"key": "gw-long-enough", "tenant": "acme", "expires_at": "2020-01-01T00:00:00Z"}
+    assert "nobody is served" in warned({**models, "auth": {"keys": [old]}}, tmp_path)["keys"]
+    assert warned({**models, "auth": {"keys": [old, {"key": "gw-in-force", "tenant": "acme"}]}}, tmp_path) == {}
+
+
+def test_s9_workers_on_sqlite_fail_as_at_the_start(tmp_path: Path) -> None:
+    config = {"storage": {"url": sqlite_url(tmp_path)}, "server": {"workers": 4}}
+    failures = [each for each in check(Settings.model_validate(config)) if not (each.ok or each.optional)]
+    assert [each.name for each in failures] == ["server"]
+    assert "server.workers: 4" in failures[0].text

@@ -1,4 +1,4 @@
-"""Who could spend an operator's keys, where such a server may listen, which address it must not call, and whether it
+"""Who could spend an operator's keys, why a server does not start, which address it must not call, and whether it
 has a web UI (guarantee §8, §13.2)."""
 
 import ipaddress
@@ -24,8 +24,12 @@ def operators_keys(settings: Settings) -> str:
 
 
 def refusal(settings: Settings) -> str | None:
-    """Returns why the server does not start, or None: it is set to listen beyond loopback, where anyone could spend an
-    operator's key. The text ends with what to set."""
+    """Returns why the server does not start, or None: several workers would share a SQLite file, or it is set to listen
+    beyond loopback, where anyone could spend an operator's key. The text ends with what to set."""
+    workers = settings.server.workers
+    if workers > 1 and settings.storage.url.startswith("sqlite"):
+        text = "one process writes to a SQLite file; set storage.url to a PostgreSQL database"
+        return f"server.workers: {workers}: {text}"
     keys = operators_keys(settings)
     if not keys or settings.auth.mode == "open" or is_loopback(settings.server.host):
         return None

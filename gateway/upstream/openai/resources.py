@@ -6,6 +6,7 @@ next request finds that out.
 """
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -142,15 +143,17 @@ class UpstreamFiles:
 class ProbeResult:
     """The result of a probe: `problem` is None if the upstream answers and does not refuse the key. `models` are the
     names in its list, where that is OpenAI's and names what may be asked for. `is_address`: whether its address
-    can be called at all."""
+    can be called at all. `doubt`: why the address may be another's than the API's."""
 
     problem: str | None
     models: frozenset[str] | None = None
     is_address: bool = True
+    doubt: str | None = None
 
     def lacks(self, model: str) -> bool:
-        """Returns whether the upstream's list lacks that name. Ollama takes a name without `:latest`."""
-        return self.models is not None and not {model, f"{model}:latest"} & self.models
+        """Returns whether the upstream's list lacks that name. Ollama takes a name without `:latest`, Gemini without
+        `models/`."""
+        return self.models is not None and not {model, f"{model}:latest", f"models/{model}"} & self.models
 
 
 def probed(deployment: ModelDeployment) -> ModelDeployment | None:
@@ -176,15 +179,31 @@ async def reach(client: httpx.AsyncClient, deployment: ModelDeployment) -> Probe
         return ProbeResult(f"the key was refused (status {response.status_code})")
     if response.status_code >= 500:
         return ProbeResult(f"answered with status {response.status_code}")
-    is_openai = deployment.protocol == "openai" and deployment.key_header == "authorization"
-    if not is_openai or response.status_code != 200:
+    if deployment.protocol != "openai" or deployment.key_header != "authorization":
         return ProbeResult(None)
+    if response.status_code == 404 and not deployment.api_base.rstrip("/").endswith("/v1"):
+        below = replace(deployment, api_base=f"{deployment.api_base.rstrip('/')}/v1")
+        with contextlib.suppress(errors.GatewayError):
+            if _names(await get(client, below, "models", PROBE_TIMEOUT_SECONDS)) is not None:
+                return ProbeResult(None, doubt="its models are listed below /v1: let api_base end with it")
+    if _is_page(response):
+        return ProbeResult(None, doubt="its list of models is a web page: is api_base the API's address?")
+    return ProbeResult(None, _names(response) or None)
+
+
+def _names(response: httpx.Response) -> frozenset[str] | None:
+    """Returns the names in an upstream's list of models; None if the response is no such list."""
+    if response.status_code != 200:
+        return None
     try:
         listed = jsons.loads(response.content)["data"]
-        names = frozenset(model["id"] for model in listed if isinstance(model["id"], str))
+        return frozenset(model["id"] for model in listed if isinstance(model["id"], str))
     except (jsons.JSONDecodeError, KeyError, TypeError):
-        return ProbeResult(None)
-    return ProbeResult(None, names or None)
+        return None
+
+
+def _is_page(response: httpx.Response) -> bool:
+    return response.status_code == 200 and response.headers.get("content-type", "").startswith("text/html")
 
 
 Reach = Callable[[ModelDeployment], Awaitable[ProbeResult]]
