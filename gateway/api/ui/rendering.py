@@ -95,8 +95,25 @@ DECIDED_WORDS = {
     "nothing_stands": "not done: nothing is stored",
     "cannot_pay": "not done: it would cost more than it saves",
     "planner_resting": "not done: the planner is in cooldown",
+    "context_window_above_80_percent": "the window is nearly full",
+    "document_incomplete": "parts of a document were not read",
+    "document_without_text": "pages that are pictures did not reach the model",
+    "context_window_unknown": "the model's window is unknown, so its context is not managed",
+    "refitted_after_upstream_overflow": "shortened once more: the upstream counted more tokens",
+    "answered_by_fallback": "another model answered",
+    "unknown_field": "an unknown field was forwarded unchanged",
+    "guard_failed": "a guard failed, so content passed unchecked",
+    "document_index_unfinished": "a large document is not indexed yet",
+    "embedder_late": "passages were ranked by words alone: the embedder was late",
+    "embedder_failed": "passages were ranked by words alone: the embedder failed",
+    "budget_exceeded_soft": "a soft budget is used up",
+    "budget_not_counted": "no budget counts it: the model has no price",
+    "limits_unavailable": "limits could not be checked",
+    "agent_type_unknown": "the agent's type is unknown, so it got the plain form",
+    "agent_assembler_failed": "the agent's assembler failed, so it got the plain form",
+    "agent_message_cut": "the message was cut to the agent's limit",
 }
-"""Texts for a bill's codes of how a context was made."""
+"""Texts for a bill's codes of how a context was made, and for its warnings."""
 STRATEGY_WORDS = {
     "include_full": "in full",
     "rag_extract": "extract",

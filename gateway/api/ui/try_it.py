@@ -415,7 +415,7 @@ def bill_rows(bill: Mapping[str, Any]) -> Sequence[BillRow]:
     if standing := (context.get("artifacts_standing") or {}).get("count"):
         rows.append(BillRow("Standing", f"{standing} artifacts as decided before"))
     if warnings := context.get("warnings"):
-        rows.append(BillRow("Warnings", ", ".join(warnings)))
+        rows.append(BillRow("Warnings", ", ".join(map(_in_words, warnings))))
     if total := (bill.get("timings_ms") or {}).get("total"):
         rows.append(BillRow("Time", f"{float(total) / 1000:.2f} s"))
     return rows
@@ -451,7 +451,8 @@ def _window(context: Mapping[str, Any]) -> Sequence[BillRow]:
 
 
 def _in_words(code: Any) -> str:
-    return DECIDED_WORDS.get(code, str(code))
+    word, colon, of = str(code).partition(":")
+    return DECIDED_WORDS.get(word, word) + colon + of
 
 
 def _decided(artifact: Mapping[str, Any]) -> str:

@@ -24,7 +24,8 @@ from gateway.core.instrumentation.metrics import UpstreamTrouble
 from gateway.core.types.report_lists import Direction, FoundRequests, RequestPosition
 
 UI = Path(rendering.__file__).parent
-GLOSSARY = Path(__file__).parents[3] / "docs" / "glossary.md"
+DOCS = Path(__file__).parents[3] / "docs"
+GLOSSARY = DOCS / "glossary.md"
 HTMX = "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717"
 
 
@@ -351,3 +352,10 @@ def test_guesses_are_counted_by_address_and_in_all() -> None:
     for number in range(MAX_ADDRESSES + 1):
         guesses.failed(f"d{number}", 200.0)
     assert len(guesses._failed) <= MAX_ADDRESSES
+
+
+def test_s6_8_each_warning_of_a_bill_is_told_in_words() -> None:
+    listed = (DOCS / "troubleshooting.md").read_text().partition("## `warnings` of a bill\n")[2].partition("\n## ")[0]
+    codes = set(re.findall(r"(?:^- |, )`([a-z0-9_]+)", listed, re.MULTILINE))
+    assert len(codes) == 17
+    assert codes <= set(rendering.DECIDED_WORDS)
