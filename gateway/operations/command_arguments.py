@@ -1,10 +1,12 @@
 """The arguments of all commands (guarantee §9); completion scripts and docs/commands.md are generated from them."""
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, get_args
 
 from gateway import __version__
+from gateway.core import names
 from gateway.core.types import bill
 from gateway.core.types.files import FILE_PURPOSES
 
@@ -60,7 +62,7 @@ OF_REQUESTS = {
 
 def parser() -> argparse.ArgumentParser:
     """Builds the parser. Option `run` names a command's function: `MODULE:FUNCTION` below `gateway.operations`."""
-    parser = argparse.ArgumentParser(
+    parser = _CommandParser(
         prog="gateway",
         description="A context-managing, OpenAI-compatible gateway.",
         epilog=EXAMPLES,
@@ -126,6 +128,21 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _CommandParser(argparse.ArgumentParser):
+    """Reports an unknown argument with the usage of its command and the nearest option."""
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
+        parsed: tuple[argparse.Namespace, list[str]] = self.parse_known_args(args, namespace)
+        found, rest = parsed
+        if rest:
+            command: argparse.ArgumentParser = getattr(found, "parser", self)
+            wrong = next((each for each in rest if each.startswith("-")), rest[0]).partition("=")[0]
+            options = [each for each in command._option_string_actions if each.startswith("--")]
+            hint = names.did_you_mean(wrong, options) if wrong.startswith("-") else ""
+            command.error(f"there is no argument {names.shown(wrong)}.{hint}")
+        return found
+
+
 class _CommandParsers:
     """Adds commands, or the subcommands of one command."""
 
@@ -135,21 +152,25 @@ class _CommandParsers:
 
     def add(self, name: str, run: str, text: str, *, config: bool = True) -> argparse.ArgumentParser:
         """Adds one command. `config`: whether it takes `--config`."""
-        made: argparse.ArgumentParser = self._parsers.add_parser(name, help=text)
-        made.set_defaults(run=run)
+        made: argparse.ArgumentParser = self._parsers.add_parser(name, help=text, description=_sentence(text))
+        made.set_defaults(run=run, parser=made)
         self._found += [made] if config else []
         return made
 
     def below(self, name: str, dest: str, text: str, metavar: str = "action") -> "_CommandParsers":
         """Adds a command with subcommands; option `dest` holds the name of the chosen one, unless `dest` is ""."""
         named = {"dest": dest} if dest else {}
-        parsers = self._parsers.add_parser(name, help=text).add_subparsers(required=True, metavar=metavar, **named)
-        return _CommandParsers(parsers, self._found)
+        made = self._parsers.add_parser(name, help=text, description=_sentence(text))
+        return _CommandParsers(made.add_subparsers(required=True, metavar=metavar, **named), self._found)
 
     def take_config(self) -> None:
         """Adds `--config` to all commands that take it, after their own options."""
         for each in self._found:
             each.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _texts(parser: argparse.ArgumentParser, *options: tuple[str, str, str]) -> None:

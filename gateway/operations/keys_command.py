@@ -59,6 +59,8 @@ class _KeyCommand:
         fields = serializer.new_fields(said(self.options, self.now), self.options.tenant)
         made, key = await self.store.create(fields, None, self.record)
         await self._show_once(made, key)
+        if fields.expires_at is not None and fields.expires_at <= self.now:
+            self.call.err.write("it has expired already: nobody is served with it\n")
 
     async def list(self) -> None:
         """Lists all keys that match, read page by page."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_SHOWN_CHARS = 10_000
 """Of one text; the rest is cut."""
-MIN_FLEXIBLE = 24
+MIN_FLEXIBLE = 20
 """Least width, in characters, of a column that takes the remaining width."""
 COLUMN_GAP = "  "
 OUTSIDE_ASCII = re.compile(r"[^\x20-\x7e\n]")
@@ -40,7 +40,8 @@ COST_STYLE, PLANNING_STYLE, ID_STYLE, WHO_STYLE, FAINT = "bold", "magenta", "cya
 
 @record
 class TableColumn:
-    """A column of a table. A terminal that is too narrow drops columns by greatest `drop` first, never those of 0.
+    """A column of a table. A terminal that is too narrow drops empty columns, then those of the greatest `drop` first,
+    never those of 0.
     `is_flexible`: it takes the remaining width, and its texts are cut."""
 
     title: str
@@ -244,7 +245,9 @@ class Terminal:
         cells = [[self._styled([cell]) for cell in row] for row in rows]
         widths = [self._width((c.title, *(row[i].plain for row in cells))) for i, c in enumerate(columns)]
         least = [min(w, MIN_FLEXIBLE) if c.is_flexible else w for c, w in zip(columns, widths, strict=True)]
-        kept = [index for index, _ in _fitting([(i, c.drop) for i, c in enumerate(columns)], least, width)]
+        most = max(c.drop for c in columns) + 1
+        drops = [c.drop if not c.drop or any(row[i].plain for row in cells) else most for i, c in enumerate(columns)]
+        kept = [index for index, _ in _fitting(list(enumerate(drops)), least, width)]
         free = width - sum(least[index] + len(COLUMN_GAP) for index in kept) + len(COLUMN_GAP)
         table = self._tables.Table(box=None, padding=(0, len(COLUMN_GAP), 0, 0), pad_edge=False, header_style="bold")
         for index in kept:

@@ -173,7 +173,8 @@ class KeyStore:
         record: Record | None = None,
         seen: datetime | None = None,
     ) -> StoredKey | None:
-        """Changes a key's fields; None if there is no such key. A revoked key stays unchanged.
+        """Changes a key's fields; None if there is no such key. A revoked key stays unchanged, and so does one whose
+        fields stay the same.
         `change`: builds the new fields from the stored ones; it may raise. `seen`: `updated_at` of the key that the
         change was made for; None: any version.
         Raises KeyChanged: the key was changed after `seen`."""
@@ -182,6 +183,8 @@ class KeyStore:
         def work(connection: sa.Connection, row: Any) -> None:
             before = _fields(row)
             fields = change(before)
+            if fields == before:
+                return
             where = api_keys.update().where(api_keys.c.id == key_id)
             connection.execute(where.values(**_columns(fields), updated_at=now))
             if record is not None:

@@ -97,6 +97,11 @@ def test_what_cannot_be_said_of_a_key_is_told(keyed: GatewayProcess, arguments: 
     assert not done.stdout
 
 
+def test_a_key_that_is_over_when_it_is_made_is_told(keyed: GatewayProcess) -> None:
+    assert "expired already" in run(keyed, "keys", "create", "--tenant", "a", "--expires", "2020-01-01").stderr
+    assert "expired already" not in run(keyed, "keys", "create", "--tenant", "a", "--expires", "1d").stderr
+
+
 def test_s12_1_keys_are_listed_as_csv(keyed: GatewayProcess) -> None:
     """§13.9: what `--json` lists, a line each, without anything that a spreadsheet would obey."""
     made = read(keyed, "create", "--tenant", "csv", "--name", "=1+1", "--role", "user", "--role", "viewer")

@@ -133,7 +133,8 @@ async def test_changes_are_recorded_in_their_transaction(keys: KeyStore, tenant:
         raise ValueError("no")
 
     made, key = await keys.create(fields(tenant, name="a"), None, record)
-    await keys.update(made.key_id, lambda was: was.model_copy(update={"name": "b"}), record)
+    changed = await keys.update(made.key_id, lambda was: was.model_copy(update={"name": "b"}), record)
+    assert await keys.update(made.key_id, lambda was: was.model_copy(), record) == changed, "nothing to change"
     _, other = await keys.rotate(made.key_id, HOUR, record) or (None, "")
     await keys.revoke(made.key_id, record)
     assert [each[0] for each in told] == ["key.created", "key.updated", "key.rotated", "key.revoked"]

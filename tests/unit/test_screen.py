@@ -4,6 +4,7 @@ import io
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from gateway.inspection import explained_artifacts as artifacts
 from gateway.inspection import explained_request as request
 from gateway.inspection import prefix
 from gateway.inspection.rebuilt_turns import REASONS
+from gateway.operations.requests_command import REQUEST_COLUMNS
 from gateway.operations.screen import MAX_SHOWN_CHARS, CommandScreen, TableColumn, ascii_json, one_line
 from gateway.operations.show_command import said, why_gone
 
@@ -75,3 +77,16 @@ def test_s13_9_markup_is_text() -> None:
     for part in ("[bold]a[/bold] :smile:", "[link=x]b[/]", "[red]d[/red]"):
         assert part in text
     assert "\x1b]8" not in text
+
+
+def test_s13_9_requests_keep_model_and_cost_on_a_terminal_of_100_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column without a text is the first to go."""
+    monkeypatch.setenv("COLUMNS", "100")
+    values = {"request": "req_" + 32 * "0", "arrived (UTC)": "2026-01-01 00:00:00", "status": "complete",
+              "model": "gpt-4o-mini", "cost USD": "0.000006600000", "question": "what " * 30}  # fmt: skip
+    out = Terminal()
+    row = [values.get(column.title, "") for column in REQUEST_COLUMNS]
+    CommandScreen(out, {"NO_COLOR": "1"}).table(REQUEST_COLUMNS, [row])
+    titles, line = out.getvalue().splitlines()
+    assert titles.split() == ["request", "status", "model", "cost", "USD", "question"]
+    assert line.rstrip().endswith("…")
