@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.billing.cost import ledger_figures, price_call, primary_usage, total_cost
 from gateway.core.frozen_records import record
-from gateway.core.types import bill, report_lists, turn
+from gateway.core.types import bill, keys, report_lists, turn
 
 MAX_NAMED_ROWS = 1000
 """Rows that do not balance are named one by one up to this number, so that memory stays flat."""
@@ -47,75 +47,57 @@ class AuditDifference:
 
 
 @dataclass(slots=True)
-class AuditTotals:
-    """Sums over rows: tokens of primary models, and the cost in USD. Rows without a total are `unpriced`; of these, the
-    cost holds the calls that have a price. `is_known`: at least one call in all has."""
-
-    requests: int = 0
-    partial: int = 0
-    failed: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: Decimal = Decimal(0)
-    planning: Decimal = Decimal(0)
-    """What the internal models cost; it is part of `cost`."""
-    planning_unpriced: int = 0
-    """Calls of internal models without a known price."""
-    unpriced: int = 0
-    estimated: int = 0
-    is_known: bool = False
-    saved: Decimal = Decimal(0)
-    """What leaving out saved, by the bills; an estimate, as no invoice shows it."""
-    metered: int = 0
-    """Requests whose bills state what they would have cost without a gateway."""
-    net_saving: Decimal = Decimal(0)
-    """How much less the `metered` requests cost; below 0 where they cost more."""
-
-    def add(self, row: turn.LedgerRow) -> None:
-        cost = figures(row, "cost")
-        saved = figures(row, "context_utilization", "economics").get("realised_saving")
-        self.saved += saved if isinstance(saved, Decimal | int) else 0
-        total = cost.get("total_cost")
-        if row.net_saving is not None:
-            self.metered, self.net_saving = self.metered + 1, self.net_saving + row.net_saving
-        self.requests += 1
-        self.partial += row.entry.status == "partial"
-        self.failed += row.entry.status == "failed"
-        self.prompt_tokens += row.prompt_tokens
-        self.completion_tokens += row.completion_tokens
-        self.estimated += row.estimated
-        internal = [call.total for call in row.entry.calls if call.purpose not in bill.MODEL_PURPOSES]
-        self.planning = sum((each for each in internal if each is not None), self.planning)
-        self.planning_unpriced += internal.count(None)
-        if isinstance(total, Decimal | int):
-            self.cost, self.is_known = self.cost + total, True
-            return
-        self.unpriced += 1
-        known = [each for call in row.entry.calls if (each := call.total) is not None]
-        self.cost, self.is_known = sum(known, self.cost), self.is_known or bool(known)
-
-
-@dataclass(slots=True)
 class LedgerAudit:
     """What the audit has found so far."""
 
-    total: AuditTotals = field(default_factory=AuditTotals)
-    by: dict[str, dict[str, AuditTotals]] = field(default_factory=lambda: {"model": {}, "tenant": {}})
+    total: bill.CostSums = field(default_factory=bill.CostSums)
+    by: dict[str, dict[str, bill.CostSums]] = field(default_factory=lambda: {"model": {}, "tenant": {}})
     """Sums by each of the groups that were asked for (`AUDIT_GROUPS`), and in it by name."""
     unbalanced: int = 0
     named: list[tuple[str, tuple[AuditDifference, ...]]] = field(default_factory=list)
 
     def add(self, row: turn.LedgerRow) -> tuple[AuditDifference, ...]:
         """Adds a row; returns the figures in it that do not balance."""
-        self.total.add(row)
+        sums = _sums_of(row)
+        self.total += sums
         for group, totals in self.by.items():
-            totals.setdefault(AUDIT_GROUPS[group](row), AuditTotals()).add(row)
+            name = AUDIT_GROUPS[group](row)
+            totals[name] = totals.get(name, bill.CostSums()) + sums
         found = differences(row)
         if found:
             self.unbalanced += 1
             if len(self.named) < MAX_NAMED_ROWS:
                 self.named.append((row.entry.request_id, found))
         return found
+
+
+def _sums_of(row: turn.LedgerRow) -> bill.CostSums:
+    """Computes what a row adds to the totals: its cost and what leaving out saved as its bill states them."""
+    total, calls = figures(row, "cost").get("total_cost"), row.entry.calls
+    saved = figures(row, "context_utilization", "economics").get("realised_saving")
+    internal = [call.total for call in calls if call.purpose not in bill.MODEL_PURPOSES]
+    is_priced = isinstance(total, Decimal | int)
+    costs = [total] if is_priced else [call.total for call in calls]
+    return bill.CostSums(
+        requests=1,
+        partial=int(row.entry.status == "partial"),
+        failed=int(row.entry.status == "failed"),
+        prompt_tokens=row.prompt_tokens,
+        completion_tokens=row.completion_tokens,
+        cost_picousd=_picousd(costs),
+        priced=int(any(each is not None for each in costs)),
+        unpriced=int(not is_priced),
+        planning_cost_picousd=_picousd(internal),
+        planning_unpriced=internal.count(None),
+        estimated=int(row.estimated),
+        saved_picousd=_picousd([saved if isinstance(saved, Decimal | int) else None]),
+        metered=int(row.net_saving is not None),
+        net_saving_picousd=_picousd([row.net_saving]),
+    )
+
+
+def _picousd(amounts: Iterable[Decimal | int | None]) -> int:
+    return sum(keys.picousd(Decimal(each)) for each in amounts if each is not None)
 
 
 def repriced(call: bill.CallCost, lines: list[bill.PriceLine] | None = None) -> bill.CallCost:

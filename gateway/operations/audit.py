@@ -10,6 +10,7 @@ from typing import Any
 from gateway.billing import ledger_verification
 from gateway.core import clock, printing
 from gateway.core.types import bill, report_lists, turn
+from gateway.operations.cost_command import money_texts
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall
 from gateway.operations.storage_reader import run_reading
@@ -195,22 +196,15 @@ def verdict(audit: ledger_verification.LedgerAudit) -> Iterable[str]:
         yield f"  … and {audit.unbalanced - len(audit.named)} more; --csv names them all"
 
 
-def _table(title: str, totals: dict[str, ledger_verification.AuditTotals]) -> Iterable[str]:
+def _table(title: str, totals: dict[str, bill.CostSums]) -> Iterable[str]:
     saved = any(each.saved or each.net_saving for each in totals.values())
     lines: list[tuple[str, ...]] = [(title, *AUDIT_HEADINGS, *(SAVING_HEADINGS if saved else ()))]
-    for name in sorted(totals):
-        each = totals[name]
-        net = printing.usd_text(each.net_saving) if each.metered else "unknown"
-        more = (net, printing.usd_text(each.saved)) if saved else ()
-        lines.append((printing.printable(name)[:MAX_NAME_WIDTH], *_columns(totals[name]), *more))
+    for name, each in sorted(totals.items()):
+        counts = (each.requests, each.partial, each.failed, each.prompt_tokens, each.completion_tokens)
+        whole, planning, *more = money_texts(each)
+        figures = (*map(str, counts), whole, planning, str(each.unpriced), str(each.estimated))
+        lines.append((printing.printable(name)[:MAX_NAME_WIDTH], *figures, *(more if saved else ())))
     yield from printing.aligned(lines)
-
-
-def _columns(t: ledger_verification.AuditTotals) -> tuple[str, ...]:
-    counts = (t.requests, t.partial, t.failed, t.prompt_tokens, t.completion_tokens)
-    whole = printing.cost_text(t.cost, t.unpriced, is_known=t.is_known)
-    planning = printing.cost_text(t.planning, t.planning_unpriced, is_known=bool(t.planning))
-    return (*map(str, counts), whole, planning, str(t.unpriced), str(t.estimated))
 
 
 def _shown(value: Any) -> str:

@@ -135,9 +135,13 @@ def _show(screen: CommandScreen, tables: Tables, limit: int, err: TextIO) -> Non
         screen.table([*(TableColumn(group, WHO_STYLE) for group in by or ("",)), *COST_COLUMNS], rows)
 
 
-def net_text(sums: bill.CostSums) -> str:
-    """Formats the net saving in USD, negative if requests cost more than without a gateway; "unknown" for None."""
-    return "unknown" if sums.net_saving is None else printing.usd_text(sums.net_saving)
+def money_texts(sums: bill.CostSums) -> tuple[str, str, str, str]:
+    """Formats cost, planning, net saving and saving in USD. The net saving is negative if requests cost more than
+    without a gateway, "unknown" for None."""
+    whole = printing.cost_text(sums.cost, sums.unpriced, is_known=bool(sums.priced))
+    planning = printing.cost_text(sums.planning, sums.planning_unpriced, is_known=bool(sums.planning_cost_picousd))
+    net = "unknown" if sums.net_saving is None else printing.usd_text(sums.net_saving)
+    return whole, planning, net, printing.usd_text(sums.saved)
 
 
 def group_name(group: str, name: str | None) -> Piece:
@@ -148,8 +152,5 @@ def group_name(group: str, name: str | None) -> Piece:
 
 def _figures(sums: bill.CostSums) -> list[Piece]:
     tokens = (sums.prompt_tokens, sums.cached_tokens, sums.cache_write_tokens, sums.completion_tokens)
-    whole = printing.cost_text(sums.cost, sums.unpriced, is_known=bool(sums.priced))
-    planning = printing.cost_text(sums.planning, sums.planning_unpriced, is_known=bool(sums.planning_cost_picousd))
     counts = (sums.unpriced, sums.estimated, sums.partial, sums.failed)
-    money = (whole, planning, net_text(sums), printing.usd_text(sums.saved))
-    return [str(sums.requests), *map(str, tokens), *money, *map(str, counts)]
+    return [str(sums.requests), *map(str, tokens), *money_texts(sums), *map(str, counts)]

@@ -214,7 +214,7 @@ def test_s6_the_net_saving_is_the_columns_by_which_reports_add_up(stored: str | 
     row = replace(row, entry=replace(row.entry, figures=figures))
     found = LedgerAudit()
     differing = found.add(row)
-    assert (found.total.metered, found.total.net_saving) == (int(stored is not None), Decimal(stored or 0))
+    assert (found.total.metered, found.total.net_saving) == (int(stored is not None), stored and Decimal(stored))
     assert [each.figure for each in differing] == (["ledger.net_saving"] if stored == "0.3" else [])
 
 
