@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from gateway.billing.cost import ledger_figures
+from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageUnavailable
 from gateway.core.types.conversation import ConversationRef
 from gateway.storage.database.postgres import ATTEMPTS, PostgresTransactions
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import contents, turn
+from tests.integration.commits import bill, contents, turn
 from tests.support.postgres import Postgres
 
 POOL = 3
@@ -257,6 +259,37 @@ async def test_a_pooler_keeps_nothing_between_transactions(url: str) -> None:
     assert await pooled.run(ask("SELECT count(*) FROM pg_prepared_statements WHERE statement = 'SELECT 7'")) == 0
     assert await pooled.run(ask("SHOW lock_timeout")) == "0"
     await pooled.close()
+
+
+async def test_s3_7_a_turn_that_waits_for_its_conversation_holds_back_no_other(
+    pool: PostgresTransactions, url: str, tenant: str
+) -> None:
+    """Nor the sums of the day, which a deletion and a summary change after they have locked the conversation: each of
+    the two would wait for the other."""
+    patient = open_transactions(StorageSettings(url=url))
+    store = ConversationStore(patient, SystemClock())
+    held, free = (f"conv_{tenant}_{name}" for name in ("held", "free"))
+    summed = {"figures": ledger_figures(bill(tenant, held).metadata, bill(tenant, held).calls)}
+    for name in (held, free):
+        await store.commit(turn(tenant, name, created=True, entry=summed))
+    locked, done = asyncio.Event(), asyncio.Event()
+
+    def hold(connection: sa.Connection) -> None:
+        connection.execute(sa.text("SELECT id FROM conversations WHERE id = :id FOR UPDATE"), {"id": held})
+        locked.set()
+        while not done.is_set():
+            connection.execute(sa.text("SELECT pg_sleep(0.01)"))
+
+    holder = asyncio.create_task(pool.run(hold, write=True))
+    await locked.wait()
+    waiting = asyncio.create_task(store.commit(turn(tenant, held, "later", entry=summed)))
+    until = "DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted) LOOP PERFORM pg_sleep(0.01); "
+    await pool.run(lambda connection: connection.execute(sa.text(f"{until} END LOOP; END $$")).close())
+    await store.commit(turn(tenant, free, "now", entry=summed))
+    assert not waiting.done()
+    done.set()
+    await asyncio.gather(holder, waiting)
+    await patient.close()
 
 
 async def test_turns_of_many_stores_on_one_conversation_stand_one_behind_the_other(

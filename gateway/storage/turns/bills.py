@@ -239,10 +239,10 @@ def _add(connection: sa.Connection, with_figures: WithFigures) -> int:
         figures = figure_columns(entry)
         connection.execute(LEDGER.update().where(LEDGER.c.request_id == row.request_id).values(**figures))
         fresh.append({**row._asdict(), **figures})
-    add_to_days(connection, fresh)
-    for each in fresh:
+    for each in sorted(fresh, key=lambda bill: bill["conversation_id"] or ""):  # locked in the order of `write_turns`
         add_to_conversation(connection, each)
     _name(connection, fresh)
+    add_to_days(connection, fresh)
     return len(fresh)
 
 

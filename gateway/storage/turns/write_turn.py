@@ -61,14 +61,26 @@ def write_turns(connection: sa.Connection, commits: Sequence[turn.TurnCommit], n
 
     Returns the cache groups to evict, as the conversations that they were filled for are gone."""
     gone: list[str] = []
+    # Conversations are locked before the sums of days, as deletions and summaries do: two that lock in different orders
+    # wait for each other, and no bill of this process waits for a turn that waits for its conversation.
+    named = sorted(set(map(_conversation_of, commits)) - {""})
+    read = {name: CONVERSATION_FOR_UPDATE(connection, name) for name in named}
     bills = write_bills(connection, commits, now)
     for commit, bill in zip(commits, bills, strict=True):
+        name = _conversation_of(commit)
+        if not name:
+            continue
+        row = read.pop(name) if name in read else CONVERSATION_FOR_UPDATE(connection, name)
         if commit.turn is not None:
-            gone += _write_turn(connection, commit.turn, commit.ledger, bill, now)
-        elif commit.ledger.conversation_id is not None:
-            _without_turn(connection, commit.ledger, bill)
+            gone += _write_turn(connection, commit.turn, commit.ledger, bill, row, now)
+        else:
+            _without_turn(connection, commit.ledger, bill, row)
     settle_claims(connection, commits, now)
     return gone
+
+
+def _conversation_of(commit: turn.TurnCommit) -> str:
+    return (commit.turn.conversation_id if commit.turn is not None else commit.ledger.conversation_id) or ""
 
 
 def left_behind(connection: sa.Connection, turn: turn.StoredTurn, tenant: str) -> tuple[str, ...]:
@@ -78,9 +90,9 @@ def left_behind(connection: sa.Connection, turn: turn.StoredTurn, tenant: str) -
     return unheld_groups(connection, tenant, turn.cached, but=[turn.conversation_id])
 
 
-def _without_turn(connection: sa.Connection, entry: turn.LedgerEntry, bill: Row) -> None:
-    """Writes a bill without its turn: if its conversation is gone, or was never stored, the bill names nothing."""
-    row = CONVERSATION_FOR_UPDATE(connection, bill["conversation_id"])
+def _without_turn(connection: sa.Connection, entry: turn.LedgerEntry, bill: Row, row: Any) -> None:
+    """Writes a bill without its turn: if its conversation is gone, or was never stored, the bill names nothing.
+    `row`: the conversation's, locked."""
     if row is None:
         anonymise_bills(connection, schema.ledger.c.request_id == bill["request_id"])
         return
@@ -90,9 +102,9 @@ def _without_turn(connection: sa.Connection, entry: turn.LedgerEntry, bill: Row)
 
 
 def _write_turn(
-    connection: sa.Connection, turn: turn.StoredTurn, entry: turn.LedgerEntry, bill: Row, now: datetime
+    connection: sa.Connection, turn: turn.StoredTurn, entry: turn.LedgerEntry, bill: Row, row: Any, now: datetime
 ) -> tuple[str, ...]:
-    row = CONVERSATION_FOR_UPDATE(connection, turn.conversation_id)
+    """Writes a turn. `row`: the conversation's, locked; None if there is none. Returns the cache groups to evict."""
     if row is None and not turn.created:  # deleted while the model was answering: it stays deleted, the bill stays
         anonymise_bills(connection, schema.ledger.c.request_id == entry.request_id)
         delete_unheld(
@@ -102,7 +114,7 @@ def _write_turn(
     is_stale = row is not None and utc_or_none(row.forgotten_at) != turn.forgotten_at
     if is_stale and turn.branch is not None:  # the replay may ask again what was deleted
         _forget_names(connection, entry)
-        _without_turn(connection, entry, bill)
+        _without_turn(connection, entry, bill, row)
         return unheld_groups(connection, entry.tenant, turn.cached, but=[turn.conversation_id])
     failed, read = entry.status == "failed", turn
     turn, may_quote = without_deleted_files(connection, turn, entry.tenant, failed=failed)
