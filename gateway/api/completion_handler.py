@@ -275,7 +275,7 @@ class CompletionHandler:
 
     async def _kept_alive(self, identity: turn.RequestIdentity | None, way: "_RequestScope") -> PausedRequest | None:
         """Sends a stream that has keepalives, and ends with its key. A failure after the first keepalive is an event in
-        it."""
+        it, as is the end of the server."""
         way.writer = writer = way.adapter.writer(way.request)
         kept = KeptAlive(way.send, self._keepalive, writer.alive)
         way.send = way.scope[SENDING] = kept
@@ -284,6 +284,10 @@ class CompletionHandler:
             with self._auth.watch.holding(way.scope, way.request.caller):
                 return await self._answered(identity, way)
         except ClientDisconnected:
+            raise
+        except asyncio.CancelledError as error:
+            if kept.is_under_way and errors.cancellation_code(error) == errors.ShuttingDown.code:
+                await kept({"type": "http.response.body", "body": _faulty(way, writer, errors.ShuttingDown())})
             raise
         except Exception as error:
             if not kept.is_under_way:

@@ -156,6 +156,35 @@ def test_s9_many_streams_are_cut_and_billed(
     assert endings(gateway) == {("partial", "shutting_down")}
 
 
+@pytest.mark.parametrize(
+    ("path", "asked", "event"),
+    [
+        ("chat/completions", {"messages": ASK}, ""),
+        ("responses", {"input": "count for me"}, "response.failed"),
+        ("messages", {"messages": ASK, "max_tokens": 100}, "error"),
+    ],
+)
+def test_s7_a_stream_that_is_cut_says_why(
+    start_gateway: GatewayFactory, upstream: MockUpstream, path: str, asked: Any, event: str
+) -> None:
+    """An error event, not an end in the middle, and no end of a whole answer."""
+    gateway = start_gateway({"server": {"shutdown_grace": 0.2}})
+    upstream.reply(text="one two three", stall_after=3)
+    body = {"model": "small", "stream": True, **asked}
+    with http(gateway) as client, client.stream("POST", f"/{path}", json=body) as answer:
+        lines = answer.iter_lines()
+        next(line for line in lines if "two" in line)
+        assert gateway.terminate() == 0
+        rest = [line for line in lines if line]
+    assert "shutting down" in rest[-1]
+    assert rest[-1].startswith("data: ")
+    assert not event or rest[-2] == f"event: {event}"
+    assert "[DONE]" not in "".join(rest)
+    assert not [line for line in gateway.log_lines() if line.get("logger") == "uvicorn.error"]
+    gateway.start()
+    assert endings(gateway) == {("partial", "shutting_down")}
+
+
 def test_s9_a_bill_in_the_making_is_finished(
     start_gateway: GatewayFactory, upstream: MockUpstream, background: ThreadPoolExecutor
 ) -> None:
