@@ -32,6 +32,13 @@ def test_compose_passes_the_names_that_its_comments_tell_to_set() -> None:
         assert interpolated(passed, {name: "x"})[name] == "x"
 
 
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.replicas.yaml"])
+def test_a_database_that_is_still_being_made_is_not_healthy(name: str) -> None:
+    """PostgreSQL's image answers on the socket alone meanwhile; the migration of replicas runs once, and would fail."""
+    postgres = yaml.safe_load((DEPLOY / name).read_text())["services"]["postgres"]
+    assert "pg_isready -h 127.0.0.1 " in postgres["healthcheck"]["test"][1]
+
+
 @pytest.mark.parametrize(
     ("given", "starts"),
     [
