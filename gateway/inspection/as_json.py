@@ -30,7 +30,7 @@ def conversation_json(found: ExplainedConversation) -> Json:
         "created_at": int(outline.created_at.timestamp()),
         "updated_at": int(outline.updated_at.timestamp()),
         "forgotten_at": int(outline.forgotten_at.timestamp()) if outline.forgotten_at else None,
-        "sums": asdict(outline.sums),
+        "sums": outline.sums.as_conversations(),
         "branch": found.branch_id,
         "is_current": found.is_current,
         "turns_in_all": found.turns,

@@ -1,6 +1,5 @@
 """`gateway ls`: conversations, most recently active first (guarantee §13.9)."""
 
-from dataclasses import asdict
 from typing import Any
 
 from gateway.core import clock, printing
@@ -88,7 +87,7 @@ def conversation_json(line: report_lists.ConversationLine) -> dict[str, Any]:
         "model": line.model,
         "created_at": int(line.created_at.timestamp()),
         "updated_at": int(line.updated_at.timestamp()),
-        **asdict(line.sums),
+        **line.sums.as_conversations(),
     }
 
 
@@ -97,8 +96,8 @@ def _row(line: report_lists.ConversationLine) -> list[Piece]:
     question: Piece = line.question if line.question else (DELETED_QUESTION if line.question == "" else "", FAINT)
     figures = (str(sums.requests), str(sums.prompt_tokens), str(sums.completion_tokens))
     costs = (
-        printing.cost_text(sums.cost, sums.unpriced, is_known=sums.is_known),
-        printing.usd_text(sums.planning_cost),
+        printing.cost_text(sums.cost, sums.unpriced, is_known=bool(sums.priced)),
+        printing.usd_text(sums.planning),
     )
     who = (line.tenant, line.user or "", line.model or "", ", ".join(line.sessions))
     return [line.id, when_text(line.updated_at), *figures, *costs, *who, question]

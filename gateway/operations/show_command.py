@@ -133,9 +133,9 @@ def _conversation_head(screen: CommandScreen, found: ExplainedConversation) -> N
     sums = outline.sums
     tokens = f"{sums.requests} requests, {sums.prompt_tokens} tokens in, {sums.completion_tokens} out: "
     estimated = f", {sums.estimated} estimated" if sums.estimated else ""
-    net = printing.usd_text(sums.net_saving) if sums.metered else "unknown"
-    cost = f", of which internal models {printing.usd_text(sums.planning_cost)}, net saving {net}{estimated}"
-    whole = printing.cost_text(sums.cost, sums.unpriced, is_known=sums.is_known)
+    net = "unknown" if sums.net_saving is None else printing.usd_text(sums.net_saving)
+    cost = f", of which internal models {printing.usd_text(sums.planning)}, net saving {net}{estimated}"
+    whole = printing.cost_text(sums.cost, sums.unpriced, is_known=bool(sums.priced))
     screen.line(tokens, (f"{whole} USD", COST_STYLE), cost)
     if outline.forgotten_at is not None:
         screen.line((f"items of it were deleted, the latest at {when_text(outline.forgotten_at)}", "yellow"))

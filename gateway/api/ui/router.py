@@ -5,7 +5,7 @@ It also has the list of conversations, `/ui/conversations`.
 
 import re
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -27,7 +27,7 @@ from gateway.api.ui.request_page import OneRequest
 from gateway.api.ui.try_it import TryIt
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
-from gateway.core.types import audit_log, report_lists
+from gateway.core.types import audit_log, bill, report_lists
 from gateway.inspection import FIRST_SAID, ExplanationReader, TurnChoice
 from gateway.storage import LargeDocuments, audit_events
 from gateway.storage.reports import request_list
@@ -56,7 +56,7 @@ class ConversationPages:
         return await page.render(
             "conversations.html",
             found=found.found,
-            sums=_sums(found.found),
+            sums=sum((each.sums for each in found.found), bill.CostSums()),
             wanted={name: page.query.get(name, "") for name in FIELDS},
             is_search=any(page.query.get(name) for name in FIELDS),
             is_live=part.at is None,
@@ -85,16 +85,6 @@ def _place(name: str, given: str) -> report_lists.ListPosition:
         return report_lists.ListPosition.parse(given)
     except ValueError:
         raise errors.InvalidRequest(f"{name} must be a place in the list.", param=name, code="invalid_value") from None
-
-
-def _sums(found: Sequence[report_lists.ConversationLine]) -> report_lists.KeptSums:
-    """Returns the sums of the conversations that a page shows."""
-    figures: Any = [astuple(each.sums) for each in found]
-    return (
-        report_lists.KeptSums(*(sum(values) for values in zip(*figures, strict=True)))
-        if figures
-        else report_lists.NO_SUMS
-    )
 
 
 # `/ui/conversations/{id}`: one conversation turn by turn, its windows, its costs, its branches.

@@ -510,6 +510,20 @@ class CostSums:
     def __add__(self, other: "CostSums") -> "CostSums":
         return CostSums(*(getattr(self, name) + getattr(other, name) for name in SUM_NAMES))
 
+    def as_conversations(self) -> dict[str, Any]:
+        """Returns the figures that are told of a conversation; costs are USD of the calls that have a price."""
+        return {
+            "requests": self.requests,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "cost": self.cost,
+            "planning_cost": self.planning,
+            "unpriced": self.unpriced,
+            "estimated": self.estimated,
+            "metered": self.metered,
+            "net_saving": self.net_saving_picousd * PICO,
+        }
+
     @property
     def cost(self) -> Decimal:
         """USD, planning included."""

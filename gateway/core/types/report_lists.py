@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from gateway.core.frozen_records import record
+from gateway.core.types.bill import CostSums
 from gateway.core.types.memory import SummarySegment
 from gateway.core.types.turn import LedgerEntry, TurnStatus
 
@@ -120,32 +121,6 @@ class ListPage(Generic[T]):
 
 
 @record
-class KeptSums:
-    """Sums over the requests of a conversation. `cost` covers the calls that have a price: with `unpriced` requests,
-    which have calls without one, it is a lower bound. Requests stored by an older version are in no sums until they are
-    added (guarantee §13.1). `net_saving`: by how much the `metered` ones were cheaper than without a gateway, below 0
-    if they cost more."""
-
-    requests: int
-    prompt_tokens: int
-    completion_tokens: int
-    cost: Decimal
-    planning_cost: Decimal
-    unpriced: int
-    estimated: int
-    metered: int = 0
-    net_saving: Decimal = Decimal(0)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the cost is known; else no request has a price."""
-        return bool(self.cost) or self.unpriced < self.requests
-
-
-NO_SUMS = KeptSums(0, 0, 0, Decimal(0), Decimal(0), 0, 0)
-
-
-@record
 class ConversationChoice:
     """Which conversations. `tenant` None: of all tenants. `id`: an id or its beginning. `user`, `model`: of the latest
     request. `text`: a part of the beginning of the first question, ignoring case."""
@@ -161,7 +136,8 @@ class ConversationChoice:
 @record
 class ConversationLine:
     """A conversation in a list. `question`: the beginning of its first user message; "" if an item of it was deleted,
-    None if there is none, or an older version stored it. `user`, `model`: of its latest request."""
+    None if there is none, or an older version stored it. `user`, `model`: of its latest request. `sums`: requests
+    stored by an older version are in none until they are added (guarantee §13.1)."""
 
     id: str
     tenant: str
@@ -171,7 +147,7 @@ class ConversationLine:
     model: str | None
     created_at: datetime
     updated_at: datetime
-    sums: KeptSums
+    sums: CostSums
 
     @property
     def position(self) -> ListPosition:
@@ -341,7 +317,7 @@ class ConversationOutline:
     pinned: frozenset[str] = frozenset()
     segments: tuple[SummarySegment, ...] = ()
     replays: tuple[OutlinedReplay, ...] = ()
-    sums: KeptSums = NO_SUMS
+    sums: CostSums = field(default_factory=CostSums)
 
 
 @record

@@ -28,6 +28,7 @@ from gateway.storage.reports.request_list import list_conversations, read_conver
 from gateway.storage.turns.bills import calls_of
 from gateway.storage.turns.completions import read_completion, read_requests
 from gateway.storage.turns.questions import beginning, texts_begin
+from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, kept_sums
 
 TABLE = schema.conversations
 DOCUMENTS = schema.attachments
@@ -442,20 +443,18 @@ def _messages(connection: sa.Connection, conversation_id: str) -> list[report_li
     ]
 
 
-def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> report_lists.KeptSums:
+def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> bill.CostSums:
     """Computes the sums that an audit of the conversation finds, dry runs and failed requests included."""
     table = LEDGER.c
-    total = table.total_cost_picousd
-    known = sa.case((total.is_not(None), total), else_=sa.func.coalesce(table.known_cost_picousd, 0))
-    sums = [known, sa.func.coalesce(table.planning_cost_picousd, 0), sa.case((total.is_(None), 1), else_=0)]
-    sums += [sa.case((table.estimated, 1), else_=0)]
-    sums += [sa.case((table.net_saving_picousd.is_not(None), 1), else_=0), table.net_saving_picousd]
-    figures = [table.prompt_tokens, table.completion_tokens, *sums]
-    query = sa.select(sa.func.count(), *(sa.func.sum(each) for each in figures))
-    row = connection.execute(query.where(table.tenant == tenant, table.conversation_id == conversation_id)).one()
-    requests, prompt, completion, cost, planning, unpriced, estimated, metered, net = (int(n or 0) for n in row)
-    money = cost * bill.PICO, planning * bill.PICO
-    return report_lists.KeptSums(requests, prompt, completion, *money, unpriced, estimated, metered, net * bill.PICO)
+    figures: dict[str, sa.ColumnElement[Any]] = {name: table[name] for name in OF_A_CONVERSATION if name in table}
+    figures["cost_picousd"] = sa.func.coalesce(table.total_cost_picousd, table.known_cost_picousd)
+    figures["unpriced"] = sa.case((table.total_cost_picousd.is_(None), 1), else_=0)
+    figures["estimated"] = sa.case((table.estimated, 1), else_=0)
+    figures["metered"] = sa.case((table.net_saving_picousd.is_not(None), 1), else_=0)
+    sums = (sa.func.sum(each).label(name) for name, each in figures.items())
+    query = sa.select(sa.func.count().label("requests"), *sums)
+    query = query.where(table.tenant == tenant, table.conversation_id == conversation_id)
+    return kept_sums(connection.execute(query).one())
 
 
 def _stored_bills(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> dict[str, turn.LedgerEntry]:

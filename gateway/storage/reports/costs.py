@@ -21,7 +21,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.transactions import DatabaseClient, DatabaseTransactions
 from gateway.storage.rows import MAX_INT
 from gateway.storage.turns.bills import count_older
-from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, WHO, add_sums
+from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, WHO, add_sums, kept_sums
 
 LEDGER = schema.ledger
 DAYS = schema.usage_days
@@ -196,7 +196,7 @@ class CostReports(DatabaseClient):
         kept = (columns[name] for name in OF_A_CONVERSATION)
         query = sa.select(columns.id, *kept).where(*where).order_by(*order).limit(limit)
         found = await self._transactions.run(lambda connection: connection.execute(query).all())
-        return tuple(bill.CostRow((row.id,), _kept_sums(row)) for row in found)
+        return tuple(bill.CostRow((row.id,), kept_sums(row)) for row in found)
 
     async def _by_stretches(self, query: bill.CostQuery) -> list[Found]:
         since, until = query.since, query.until
@@ -266,12 +266,6 @@ def _ends(query: bill.CostQuery, connection: sa.Connection) -> tuple[datetime, d
         found = connection.execute(sa.select(columns.created_at).where(*of_tenant).order_by(order).limit(1)).scalar()
         ends.append(rows.utc(found) if found is not None else datetime.min.replace(tzinfo=UTC))
     return ends[0], ends[1] + timedelta(microseconds=1)
-
-
-def _kept_sums(row: Any) -> bill.CostSums:
-    """Returns stored sums. With a cost, a conversation has a price; without, its models are free or unknown."""
-    kept = {name: row._mapping[name] or 0 for name in OF_A_CONVERSATION}
-    return bill.CostSums(**kept, priced=int(kept["cost_picousd"] > 0 or kept["unpriced"] < kept["requests"]))
 
 
 def _day(when: datetime) -> date:

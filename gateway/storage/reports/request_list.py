@@ -8,12 +8,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import ids
-from gateway.core.types import bill, report_lists
+from gateway.core.types import report_lists
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.keyed_hashes import storable
 from gateway.storage.turns.questions import folded
-from gateway.storage.turns.roll_ups import OF_A_CONVERSATION
+from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, kept_sums
 
 Place = tuple[sa.Column[Any], sa.Column[Any]]
 """The columns that order a list: a time and an id."""
@@ -259,15 +259,9 @@ def _sessions(connection: sa.Connection, ids: list[str]) -> dict[str, list[str]]
 
 
 def _line(row: Any, sessions: tuple[str, ...]) -> report_lists.ConversationLine:
-    counts = ("requests", "prompt_tokens", "completion_tokens", "unpriced", "estimated", "metered")
     return report_lists.ConversationLine(
         **rows.alike(row, report_lists.ConversationLine, "sessions", "user", "sums"),
         sessions=sessions,
         user=row.end_user,
-        sums=report_lists.KeptSums(
-            **{name: getattr(row, name) or 0 for name in counts},
-            cost=(row.cost_picousd or 0) * bill.PICO,
-            planning_cost=(row.planning_cost_picousd or 0) * bill.PICO,
-            net_saving=(row.net_saving_picousd or 0) * bill.PICO,
-        ),
+        sums=kept_sums(row),
     )

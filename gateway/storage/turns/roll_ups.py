@@ -16,6 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import jsons
+from gateway.core.types import bill
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import RowInsert
 from gateway.storage.rows import MAX_INT, utc
@@ -116,6 +117,12 @@ def conversation_sums(row: Row) -> dict[str, int]:
     if not row["rolled_up"]:
         return dict.fromkeys(OF_A_CONVERSATION, 0)
     return dict(zip(OF_A_CONVERSATION, sums_of_conversation(sums_of(row)), strict=True))
+
+
+def kept_sums(row: Any) -> bill.CostSums:
+    """Returns the sums of a conversation. With a cost, it has a price; without, its models are free or unknown."""
+    kept = {name: int(getattr(row, name) or 0) for name in OF_A_CONVERSATION}
+    return bill.CostSums(**kept, priced=int(kept["cost_picousd"] > 0 or kept["unpriced"] < kept["requests"]))
 
 
 def with_more(row: Any, more: Row) -> dict[str, int]:

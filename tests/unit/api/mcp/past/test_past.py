@@ -21,17 +21,18 @@ from gateway.api.mcp.past.conversation_search import (
 )
 from gateway.core.errors import NotFound
 from gateway.core.ids import artifact_id
+from gateway.core.types.bill import CostSums
 from gateway.core.types.conversation import new_message
 from gateway.core.types.memory import MemoryEntity
 from gateway.core.types.past_turns import ConversationTexts
-from gateway.core.types.report_lists import NO_SUMS, ConversationLine
+from gateway.core.types.report_lists import ConversationLine
 from tests.unit.making import NOW, assistant, tool, user
 
 
 def line(number: int, question: str | None = None) -> ConversationLine:
     """The conversation of that number; the higher, the later it was active."""
     time = NOW + timedelta(minutes=number)
-    return ConversationLine(f"conv_{number:032d}", "red", (), question, None, None, time, time, NO_SUMS)
+    return ConversationLine(f"conv_{number:032d}", "red", (), question, None, None, time, time, CostSums())
 
 
 class Shelf:
