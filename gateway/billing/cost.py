@@ -9,6 +9,7 @@ from typing import Any
 
 from gateway.core import printing
 from gateway.core.types import bill, turn
+from gateway.core.types.conversation import dicts_of
 
 Kinds = Iterable[tuple[str, int, tuple[str, ...]]]
 """Kinds of tokens: name, count, and the names of their prices, of which the first that is known counts."""
@@ -299,11 +300,8 @@ def dearer_kinds(
 
 
 def _is_heard(message: Mapping[str, Any]) -> bool:
-    content = message.get("content")
-    parts = content if isinstance(content, list) else ()
-    return bool(message.get("audio")) or any(
-        isinstance(part, dict) and part.get("type") == "input_audio" for part in parts
-    )
+    parts = dicts_of(message.get("content"))
+    return bool(message.get("audio")) or any(part.get("type") == "input_audio" for part in parts)
 
 
 def estimated_cost(

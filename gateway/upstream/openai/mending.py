@@ -20,7 +20,7 @@ from gateway.core.formats.responses import response_completion
 from gateway.core.jsons import Json
 from gateway.core.types import bill
 from gateway.core.types.chat import Headers, ModelDeployment
-from gateway.core.types.conversation import as_parts
+from gateway.core.types.conversation import as_parts, parts_of
 
 OVERFLOW_STATUS = (400, 413, 422, 500)
 OVERFLOW_CODES = {
@@ -678,7 +678,7 @@ def thinks_in_parts(choices: Any, part: str) -> bool:
     for choice in choices if isinstance(choices, list) else ():
         said = choice.get(part) if isinstance(choice, dict) else None
         content = said.get("content") if isinstance(said, dict) else None
-        if isinstance(content, list) and any(map(_is_thought, content)):
+        if any(map(_is_thought, parts_of(content))):
             return True
     return False
 

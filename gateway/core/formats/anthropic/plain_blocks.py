@@ -11,7 +11,7 @@ from gateway.core.formats.anthropic.edits import EDITS
 from gateway.core.formats.anthropic.serializer import THOUGHT_BLOCKS, as_turns, blocks_in
 from gateway.core.formats.tool_calls import is_silent, told_blocks, with_told
 from gateway.core.jsons import Json
-from gateway.core.types.conversation import as_parts, dicts_of, map_parts
+from gateway.core.types.conversation import as_parts, dicts_of, map_parts, parts_of
 from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BOUND, BREAKPOINT, SIGNED
 
 Message = dict[str, Any]
@@ -120,10 +120,10 @@ def without_blocks(message: Message) -> Message:
     if ANTHROPIC_BLOCKS in message:
         told = told_blocks(message[ANTHROPIC_BLOCKS])
         message = with_told({name: value for name, value in message.items() if name != ANTHROPIC_BLOCKS}, told)
-    content = message.get("content")
-    if not isinstance(content, list) or all(_is_known(part) for part in content):
+    parts = parts_of(message.get("content"))
+    if all(map(_is_known, parts)):
         return message
-    said = [part if _is_known(part) else _said(part) for part in content]
+    said = [part if _is_known(part) else _said(part) for part in parts]
     return {**message, "content": _joined(said) if message.get("role") == "tool" else said}
 
 
