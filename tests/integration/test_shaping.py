@@ -120,10 +120,12 @@ async def test_s4_i8_the_latest_reading_of_an_edited_file_stays_whole(world: Wor
 
 async def test_s4_i8_parallel_results_may_refer_to_one_another(world: World, store: bool) -> None:
     agent = Agent(world, store=store)
-    await reads(agent, WHOLE)
-    call = {"id": "call_b", "type": "function", "function": {"name": "run", "arguments": "{}"}}
-    agent.said[-2]["tool_calls"].append(call)
-    agent.said.append({"role": "tool", "tool_call_id": "call_b", "content": WHOLE})
+    agent.said.append({"role": "user", "content": "Look after the cranes."})
+    calls = [{"id": name, "type": "function", "function": {"name": "run", "arguments": "{}"}} for name in ("a", "b")]
+    world.provider.answer = {"role": "assistant", "content": None, "tool_calls": calls}
+    await agent.ask()
+    agent.said.append(world.provider.answer)
+    agent.said += [{"role": "tool", "tool_call_id": each["id"], "content": WHOLE} for each in calls]
     await ends(agent)
     assert references(agent.forwarded[-1]) == [3]
     assert agent.forwarded[-1][3]["content"].startswith(f"[Unchanged: lines 1-80 are as in {NAME} ")
