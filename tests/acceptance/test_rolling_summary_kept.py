@@ -14,7 +14,7 @@ from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, plan_of
 from tests.support.mock_upstream import MockUpstream, Reply
-from tests.support.process import wait_until
+from tests.support.process import free_port, wait_until
 from tests.support.summaries import Chat, told
 from tests.support.valkey import Valkey
 
@@ -185,3 +185,16 @@ def test_s11_13_two_replicas_with_one_cache_ask_once(
         talk.say(told(number))
     second.terminate()
     assert len(models.summarized) == 2
+
+
+def test_s3_7_one_gateway_without_its_cache_asks_once(
+    start_gateway: GatewayFactory, models: InternalModels, make_client: ClientFactory
+) -> None:
+    """Of several summaries of the same turns one would be shown, and all would be paid for."""
+    gateway = start_gateway({**SUMMARY, "cache": {"url": f"redis://127.0.0.1:{free_port()}/0"}})
+    talk = Chat(gateway, models, make_client(gateway))
+    until_asked(talk)
+    for number in range(3):
+        talk.say(told(number))
+    gateway.terminate()
+    assert len(models.summarized) == 1

@@ -259,6 +259,7 @@ class RollingSummaries:
         self._settings = settings
         self._metrics = metrics
         self._tasks = BackgroundTasks()
+        self._running: set[str] = set()
         self._pauses: tuple[float, ...] = PAUSES
 
     def build(self) -> RequestFeature:
@@ -293,17 +294,23 @@ class RollingSummaries:
             log.fault("summary_failed", fault, conversation_id=subject.conversation_id)
 
     async def _claimed(self, subject: SummarySubject) -> None:
-        """Summarizes one conversation at a time, across processes if they share a cache."""
+        """Summarizes one conversation at a time, across processes while they share a cache that answers."""
         name = ids.content_digest(f"{subject.tenant}\0{subject.conversation_id}")
-        rest, claim, owner = f"summary_rest:{name}", f"summary_claim:{name}", ids.new_id("")
-        resting, mine = await self._cache.get_or_claim(rest, claim, owner, SUMMARY_CLAIM_SECONDS)
-        if resting is not None or not mine:
+        if name in self._running:
             return
+        self._running.add(name)
+        rest, claim, owner = f"summary_rest:{name}", f"summary_claim:{name}", ids.new_id("")
         try:
-            if not await self._summarized(subject):
-                await self._cache.set(rest, b"1", REST_SECONDS)
+            resting, mine = await self._cache.get_or_claim(rest, claim, owner, SUMMARY_CLAIM_SECONDS)
+            if resting is not None or not mine:
+                return
+            try:
+                if not await self._summarized(subject):
+                    await self._cache.set(rest, b"1", REST_SECONDS)
+            finally:
+                await self._cache.release(claim, owner)
         finally:
-            await self._cache.release(claim, owner)
+            self._running.discard(name)
 
     async def _summarized(self, subject: SummarySubject) -> bool:
         """Makes and stores a summary if one is due. Returns False if it could not be made."""
