@@ -190,17 +190,19 @@ def with_totals(record: records.ConversationRecord, totals: past_turns.Conversat
     return {**as_conversation(record), "totals": figures, "turns": turns}
 
 
-def as_spent(spent: past_turns.RequestSpending) -> SpentFigures:
-    """Returns tokens and cost in the form of a bill; no cost where a price is not known (guarantee §6)."""
-    prompt, completion = spent.prompt_tokens, spent.completion_tokens
+def as_spent(*parts: bill.CostSums) -> SpentFigures:
+    """Returns tokens and cost of these together in the form of a bill; no cost where a price is not known (guarantee
+    §6)."""
+    spent = sum(parts, bill.CostSums())
+    prompt, completion, priced = spent.prompt_tokens, spent.completion_tokens, not spent.unpriced
     return {
         "usage": bill.UsageMetadata(prompt, completion, prompt + completion),
         "cost": {
-            "planning_cost": spent.planning_cost,
-            "total_cost": spent.cost,
+            "planning_cost": spent.planning if priced else None,
+            "total_cost": spent.cost if priced else None,
             "currency": "USD",
-            "priced": spent.cost is not None,
-            "estimated": spent.estimated,
+            "priced": priced,
+            "estimated": bool(spent.estimated),
         },
     }
 

@@ -19,7 +19,7 @@ from gateway.api.conversations.replay_request import (
     replay_field,
     turns_asked_for,
 )
-from gateway.api.conversations.turn_endpoints import NOTHING, sum_of
+from gateway.api.conversations.turn_endpoints import NOTHING
 from gateway.api.request.validation import check_conversation_id
 from gateway.api.server import asgi
 from gateway.api.server.middleware import note_fault
@@ -27,7 +27,7 @@ from gateway.api.shapes import AgentName, Json, NamedConversation, Usd, either, 
 from gateway.billing import cost
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.settings import Settings
-from gateway.core.types import bill, chat, past_turns, turn
+from gateway.core.types import bill, chat, keys, past_turns, turn
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import BranchPoint
 from gateway.inspection import rebuilt_turns
@@ -299,7 +299,7 @@ class ReplayEndpoint:
             "turns": len(turns),
             "last_message_id": now.at_id,
             "head": "moved" if moved else "stays",
-            **as_spent(sum_of(bill.spent for bill in bills.values())),
+            **as_spent(*(each.spent for each in bills.values())),
         }
 
 
@@ -407,20 +407,21 @@ def _as_turn(told: turn_replays.ReplayTurnEnd) -> ReplayedTurnObject:
         model=last.model if last is not None else None,
         agent=last.metadata.get("agent") if last is not None else None,
         calls=told.calls or None,
-        **as_spent(sum_of(map(_spent, told.requests))),
+        **as_spent(*map(_spent, told.requests)),
     )
 
 
-def _spent(entry: turn.LedgerEntry) -> past_turns.RequestSpending:
+def _spent(entry: turn.LedgerEntry) -> bill.CostSums:
     usage, costs = entry.metadata.get("usage") or {}, entry.metadata.get("cost") or {}
     total, planning = costs.get("total_cost"), costs.get("planning_cost")
-    return past_turns.RequestSpending(
-        1,
-        int(usage.get("prompt_tokens", 0)),
-        int(usage.get("completion_tokens", 0)),
-        None if total is None else Decimal(total),
-        None if total is None or planning is None else Decimal(planning),
-        estimated=bool(costs.get("estimated")),
+    return bill.CostSums(
+        requests=1,
+        prompt_tokens=int(usage.get("prompt_tokens", 0)),
+        completion_tokens=int(usage.get("completion_tokens", 0)),
+        cost_picousd=keys.picousd(Decimal(total or 0)),
+        unpriced=int(total is None or planning is None),
+        planning_cost_picousd=keys.picousd(Decimal(planning or 0)),
+        estimated=int(bool(costs.get("estimated"))),
     )
 
 

@@ -1,6 +1,6 @@
 """`/v1/conversations/{id}/turns…`: what each turn was sent, why, and what it cost (guarantee §11.11)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
@@ -134,7 +134,7 @@ def as_turn(turn: past_turns.PastTurn, bills: Mapping[str, past_turns.PastBill])
         request_ids=[request.request_id for request in turn.answered],
         models=list(dict.fromkeys(bill.completion.ledger.model for bill in known)),
         agents=list(dict.fromkeys(each.message.agent for each in turn.messages if each.message.agent)),
-        **as_spent(sum_of(bill.spent for bill in known)),
+        **as_spent(*(each.spent for each in known)),
     )
 
 
@@ -200,10 +200,3 @@ def _call(call: bill.CallCost) -> Json:
 def _id(turn: past_turns.PastTurn) -> str:
     """The id of the message that begins it."""
     return str(turn.messages[0].message.message_id)
-
-
-def sum_of(parts: Iterable[past_turns.RequestSpending]) -> past_turns.RequestSpending:
-    total = past_turns.RequestSpending()
-    for each in parts:
-        total = total.plus(each)
-    return total

@@ -20,7 +20,7 @@ from gateway.core import errors, ids
 from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
 from gateway.core.jsons import Json
-from gateway.core.types import agents, audit_log, chat, past_turns, tool_steps
+from gateway.core.types import agents, audit_log, bill, chat, past_turns, tool_steps
 from gateway.core.types.artifacts import ArtifactPlan
 from gateway.core.types.chat import ChatRequest, RequestCaller, WhatIf
 from gateway.core.types.conversation import BranchPoint
@@ -272,7 +272,7 @@ class WhatIfs:
         if model is None and isinstance(budget := found.used.get("budget_tokens"), int) and budget > 0:
             context |= {"max_input_tokens": budget}  # another model has its own
         change = past_turns.ReplayChanges(model, parameters=_tools(stored, found.used), context=context)
-        bills = {entry.request_id: past_turns.PastBill(stored.completion, past_turns.RequestSpending())}
+        bills = {entry.request_id: past_turns.PastBill(stored.completion, bill.CostSums())}
         ask, behind = turn_replays.single_request(path, past, bills, change)
         replay = past_turns.ReplayRun("replay_what_if", path.conversation_id, behind or "", 1, 1, change)
         caller = RequestCaller(entry.tenant, key_id=entry.key_id, project=entry.project)

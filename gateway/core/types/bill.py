@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
+from operator import add, attrgetter
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from gateway.core import jsons
@@ -508,7 +509,7 @@ class CostSums:
     """Cost of these tokens, a part of `cost`."""
 
     def __add__(self, other: "CostSums") -> "CostSums":
-        return CostSums(*(getattr(self, name) + getattr(other, name) for name in SUM_NAMES))
+        return CostSums(*map(add, _figures(self), _figures(other)))
 
     def as_conversations(self) -> dict[str, Any]:
         """Returns the figures that are told of a conversation; costs are USD of the calls that have a price."""
@@ -585,6 +586,7 @@ def _average(picousd: int, requests: int) -> Decimal | None:
 
 
 SUM_NAMES = tuple(field.name for field in fields(CostSums))
+_figures = attrgetter(*SUM_NAMES)
 
 
 @record

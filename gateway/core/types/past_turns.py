@@ -4,42 +4,14 @@ turns that are run again on a branch (guarantee §11.18)."""
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime
-from decimal import Decimal
-from typing import Any, Self
+from typing import Any
 
 from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
 from gateway.core.types.artifacts import Artifact
+from gateway.core.types.bill import CostSums
 from gateway.core.types.conversation import ConversationMessage, PromptFrame
 from gateway.core.types.turn import StoredCompletion
-
-
-@record
-class RequestSpending:
-    """What requests used: tokens of the primary model, and USD for all models. A cost is None if the price of any call
-    is unknown."""
-
-    requests: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: Decimal | None = Decimal(0)
-    planning_cost: Decimal | None = Decimal(0)
-    estimated: bool = False
-
-    def plus(self, other: Self) -> "RequestSpending":
-        """Adds up two spendings."""
-        return RequestSpending(
-            self.requests + other.requests,
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            _sum(self.cost, other.cost),
-            _sum(self.planning_cost, other.planning_cost),
-            estimated=self.estimated or other.estimated,
-        )
-
-
-def _sum(one: Decimal | None, other: Decimal | None) -> Decimal | None:
-    return None if one is None or other is None else one + other
 
 
 @record
@@ -51,7 +23,7 @@ class TurnTotal:
     request_ids: tuple[str, ...]
     status: str
     created_at: datetime
-    spent: RequestSpending
+    spent: CostSums
 
 
 @record
@@ -60,9 +32,9 @@ class ConversationTotals:
     agent; requests that named none are under None."""
 
     turns: int
-    spent: RequestSpending
+    spent: CostSums
     latest: tuple[TurnTotal, ...]
-    by_agent: Mapping[str | None, RequestSpending]
+    by_agent: Mapping[str | None, CostSums]
 
 
 @record
@@ -139,7 +111,7 @@ class PastBill:
     """The stored data of a request beside its messages: bill, plan, and the sums of its cost."""
 
     completion: StoredCompletion
-    spent: RequestSpending
+    spent: CostSums
 
 
 @record

@@ -15,7 +15,7 @@ from gateway.core import errors, ids, jsons
 from gateway.core.types import bill, past_turns, report_lists, tool_steps, turn
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import ConversationMessage, PromptFrame
-from gateway.core.types.past_turns import ConversationTotals, RequestSpending, TurnTotal
+from gateway.core.types.past_turns import ConversationTotals, TurnTotal
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
@@ -238,7 +238,7 @@ CALLS = schema.ledger_calls
 class _TurnRequests:
     """The requests of one turn: its first, and those of its tool loop."""
 
-    spent: RequestSpending
+    spent: bill.CostSums
     requests: list[str]
     status: str
     created_at: datetime
@@ -248,24 +248,24 @@ def read_totals(connection: sa.Connection, tenant: str, conversation_id: str) ->
     """Sums what a tenant's conversation took. A request without a stored message (a dry run, one whose turn could not
     be stored) counts in the sums and makes no turn."""
     begun_by = _first_requests(connection, conversation_id)
-    total, turns = RequestSpending(), dict[str, _TurnRequests]()
-    by_agent: dict[str | None, RequestSpending] = {}
+    total, turns = bill.CostSums(), dict[str, _TurnRequests]()
+    by_agent: dict[str | None, bill.CostSums] = {}
     for row in _bills(connection, tenant, conversation_id):
         spent = _spending(row)
-        total = total.plus(spent)
-        by_agent[row.agent] = by_agent.get(row.agent, RequestSpending()).plus(spent)
+        total += spent
+        by_agent[row.agent] = by_agent.get(row.agent, bill.CostSums()) + spent
         first = begun_by.get(row.request_id)
         if first is None:
             continue
-        turn = turns.setdefault(first, _TurnRequests(RequestSpending(), [], row.status, rows.utc(row.created_at)))
-        turn.spent, turn.status = turn.spent.plus(spent), row.status
+        turn = turns.setdefault(first, _TurnRequests(bill.CostSums(), [], row.status, rows.utc(row.created_at)))
+        turn.spent, turn.status = turn.spent + spent, row.status
         turn.requests.append(row.request_id)
     listed = list(enumerate(turns.values(), 1))[-LISTED:]
     each = (TurnTotal(n, tuple(turn.requests), turn.status, turn.created_at, turn.spent) for n, turn in listed)
     return ConversationTotals(len(turns), total, tuple(each), by_agent)
 
 
-def read_spending(connection: sa.Connection, tenant: str, conversation_id: str) -> dict[str, RequestSpending]:
+def read_spending(connection: sa.Connection, tenant: str, conversation_id: str) -> dict[str, bill.CostSums]:
     """Reads what each request of a conversation took, by its id."""
     return {row.request_id: _spending(row) for row in _bills(connection, tenant, conversation_id)}
 
@@ -303,11 +303,16 @@ def _bills(connection: sa.Connection, tenant: str, conversation_id: str) -> Iter
     return connection.execute(query.order_by(LEDGER.c.created_at, LEDGER.c.request_id))
 
 
-def _spending(row: Any) -> RequestSpending:
-    planning = rows.usd(int(row.planning or 0))
-    cost = rows.usd(row.total_cost_picousd)
-    tokens = (row.prompt_tokens, row.completion_tokens)
-    return RequestSpending(1, *tokens, cost, planning if cost is not None else None, estimated=bool(row.estimated))
+def _spending(row: Any) -> bill.CostSums:
+    return bill.CostSums(
+        requests=1,
+        prompt_tokens=row.prompt_tokens,
+        completion_tokens=row.completion_tokens,
+        cost_picousd=row.total_cost_picousd or 0,
+        unpriced=int(row.total_cost_picousd is None),
+        planning_cost_picousd=int(row.planning or 0),
+        estimated=int(row.estimated),
+    )
 
 
 CONVERSATIONS = schema.conversations
