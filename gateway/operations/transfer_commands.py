@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from gateway.api import ANONYMOUS, as_imported, parse_export
-from gateway.core import errors
+from gateway.core import errors, printing
 from gateway.core.config.settings import Settings
 from gateway.operations.actor import command_actor, tell_trail
 from gateway.operations.progress import CommandProgress
@@ -11,6 +11,8 @@ from gateway.operations.screen import CommandCall, byte_output
 from gateway.operations.storage_reader import run_changing
 from gateway.storage.conversations import ConversationTransfer
 from gateway.storage.database import DatabaseTransactions
+
+MOST_TOLD = 10
 
 
 def export_file(call: CommandCall) -> int:
@@ -39,13 +41,14 @@ def export_file(call: CommandCall) -> int:
 
 def import_file(call: CommandCall) -> int:
     """Imports a conversation and prints its new id; returns 1 if the file is no export or cannot be stored.
-    Raises ValueError: `--tenant` is missing, and the configuration does not name exactly one."""
+    Raises ValueError: `--tenant` is missing, and there is more than one."""
     settings, file = call.settings, call.options.file
-    tenant = call.options.tenant or _only_tenant(settings)
+    named = call.options.tenant or _only_tenant(settings)
 
     async def work(transactions: DatabaseTransactions) -> int:
         with CommandProgress(call.err, "importing"):
             transfer = ConversationTransfer(transactions, call.clock, settings.documents.index_chars)
+            tenant = named or _only(await transfer.owners(MOST_TOLD)) or ANONYMOUS
             imported = await transfer.import_conversation(tenant, made, command_actor())
         call.err.writelines(f"{warning}\n" for warning in as_imported(imported, made)["warnings"])
         call.out.write(f"{imported.conversation_id}\n")
@@ -62,10 +65,15 @@ def import_file(call: CommandCall) -> int:
         return 1
 
 
-def _only_tenant(settings: Settings) -> str:
+def _only_tenant(settings: Settings) -> str | None:
+    """Returns the only tenant of `auth.keys`; None if none is needed."""
     tenants = {key.tenant for key in settings.auth.keys}
-    if len(tenants) > 1:
-        raise ValueError("--tenant is needed, as there are several: " + ", ".join(sorted(tenants)))
     if not tenants and settings.auth.wants_keys:
         raise ValueError("--tenant is needed, as auth.keys name none")
-    return tenants.pop() if tenants else ANONYMOUS
+    return _only(sorted(tenants))
+
+
+def _only(tenants: list[str]) -> str | None:
+    if len(tenants) > 1:
+        raise ValueError(f"--tenant is needed, as there are several: {printing.in_short(tenants)}")
+    return tenants[0] if tenants else None

@@ -242,6 +242,12 @@ class ConversationTransfer:
         found = await self._transactions.run(lambda connection: _read(connection, tenant, conversation_id))
         return None if found is None else _document(found)
 
+    async def owners(self, most: int) -> list[str]:
+        """Returns tenants that have conversations, at most `most` of them."""
+        tenant = schema.conversations.c.tenant
+        query = sa.select(tenant).distinct().order_by(tenant).limit(most)
+        return list(await self._transactions.run(lambda connection: connection.execute(query).scalars().all()))
+
     async def import_conversation(
         self,
         tenant: str,

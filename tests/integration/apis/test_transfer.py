@@ -155,6 +155,28 @@ def test_files_leave_and_come_on_the_command_line(
         assert run("import", str(tmp_path / "none.json"))[0] == 1
 
 
+def test_an_import_is_for_the_only_tenant_or_for_one_that_is_named(
+    gateway: GatewayProcess, upstream: MockUpstream, tmp_path: Path
+) -> None:
+    """§8: without keys a client's own token makes its tenant, who else could not find what was imported."""
+    file = tmp_path / "kept.json"
+
+    def run(*arguments: str) -> Any:
+        return gateway_command("import", str(file), *arguments, "--config", str(gateway.config_path),
+                               directory=gateway.directory)  # fmt: skip
+
+    with http(gateway, "sk-its-own") as client, http(gateway, None) as other:
+        file.write_bytes(export(client, start(client, upstream)).content)
+        copy = run().stdout.strip()
+        assert client.get(f"/conversations/{copy}").status_code == 200
+        start(other, upstream)
+        refused = run()
+        assert (refused.returncode, "--tenant is needed" in refused.stderr) == (2, True)
+        assert "anonymous" in refused.stderr
+        copy = run("--tenant", "anonymous").stdout.strip()
+        assert other.get(f"/conversations/{copy}").status_code == 200
+
+
 @pytest.mark.parametrize("forwarded", [[{"type": "text", "text": "short"}], "a text"])
 def test_a_form_that_does_not_fit_its_message_is_no_fault(
     one_gateway: GatewayProcess, upstream: MockUpstream, forwarded: Any
