@@ -257,6 +257,14 @@ async def test_s8_a_client_cannot_set_what_is_the_operators(provider: respx.Rout
         ({"tools": [{"type": "code_interpreter"}]}, "tools"),
         ({"response_format": {}}, "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+            "response_format.json_schema.schema",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": "x"}}},
+            "response_format.json_schema.schema",
+        ),
         ({"response_format": "x"}, "response_format"),
         ({"messages": [{"role": "system", "content": "x"}]}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "odd"}]}]}, "messages"),

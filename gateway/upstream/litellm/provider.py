@@ -302,10 +302,16 @@ def _check_functions(tools: Any) -> None:
 
 def _check_format(asked: Any) -> None:
     """Raises InvalidRequest: the form of the answer has no type, or no schema, as its type says."""
-    if isinstance(asked, dict) and not isinstance(asked.get("type"), str):
+    if not isinstance(asked, dict):
+        return
+    if not isinstance(asked.get("type"), str):
         raise errors.missing("response_format.type")
-    if isinstance(asked, dict) and asked["type"] == "json_schema" and not isinstance(asked.get("json_schema"), dict):
+    if asked["type"] != "json_schema":
+        return
+    if not isinstance(asked.get("json_schema"), dict):
         raise errors.missing("response_format.json_schema")
+    if not isinstance(asked["json_schema"].get("schema"), dict):
+        raise errors.missing("response_format.json_schema.schema")
 
 
 def _make_arguments_objects(messages: Any) -> None:

@@ -149,8 +149,8 @@ class MessageReader:
         return [{"type": ANTHROPIC_BLOCK, ANTHROPIC_BLOCK: _without_mark(block)}]
 
     def _mark_answer(self, blocks: list[Block], answer: dict[str, Any]) -> None:
-        """Records the cache marks of the next message, an answer: on its texts, and at its end. Blocks that are kept
-        verbatim have one at their end."""
+        """Records the cache marks of the next message, an answer: on its texts, and of its calls at its end. Blocks
+        that are kept verbatim have one at their end."""
         if ANTHROPIC_BLOCKS in answer:
             self._mark(blocks)
             return
@@ -158,7 +158,7 @@ class MessageReader:
         for part, block in enumerate(texts):
             if block.get(BREAKPOINT) and block is not blocks[-1]:
                 self.marks.append(CacheMark(len(self.messages), part, block[BREAKPOINT]))
-        self._mark(blocks[-1:])
+        self._mark([block for block in blocks if block["type"] != "text" or block is blocks[-1]])
 
     def _mark(self, blocks: list[Block]) -> None:
         """Records the cache mark of the next message: marks on its blocks count as one at its end."""

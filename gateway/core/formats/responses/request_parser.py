@@ -448,6 +448,7 @@ RESPONSES_FIELD_NAMES = {
     "messages": "input",
     "max_completion_tokens": "max_output_tokens",
     "response_format": "text.format",
+    "response_format.json_schema.schema": "text.format.schema",
     "verbosity": "text.verbosity",
     "reasoning_effort": "reasoning.effort",
 }

@@ -130,6 +130,7 @@ CALLED: list[Json] = [
     {"type": "text", "text": "I look."},
     {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}},
 ]
+OTHER_CALL: Json = {"type": "tool_use", "id": "toolu_2", "name": "g", "input": {}}
 RESULT: Json = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "r"}]}
 
 
@@ -143,13 +144,24 @@ def marked_at(block: Json) -> Json:
         ([[marked_at(CALLED[0]), CALLED[1]], [RESULT]], [[marked_at(CALLED[0]), CALLED[1]], [RESULT]]),
         ([list(map(marked_at, CALLED)), [RESULT]], [list(map(marked_at, CALLED)), [RESULT]]),
         (
+            [[marked_at(CALLED[1]), OTHER_CALL], [RESULT, {**RESULT, "tool_use_id": "toolu_2"}]],
+            [[CALLED[1], marked_at(OTHER_CALL)], [RESULT, {**RESULT, "tool_use_id": "toolu_2"}]],
+        ),
+        (
             [CALLED, [{**RESULT, "content": [marked_at(RESULT["content"][0])]}]],
             [CALLED, [marked_at(RESULT)]],
         ),
         ([[SEARCHED[0], marked_at(SEARCHED[1]), SEARCHED[2]]], [[*SEARCHED[:2], marked_at(SEARCHED[2])]]),
         ([[*SEARCHED[:2], marked_at(SEARCHED[2])]], [[*SEARCHED[:2], marked_at(SEARCHED[2])]]),
     ],
-    ids=["text before a call", "text and call", "inside a result", "a page found", "behind pages"],
+    ids=[
+        "text before a call",
+        "text and call",
+        "first of two calls",
+        "inside a result",
+        "a page found",
+        "behind pages",
+    ],
 )
 def test_s4_i7_marks_in_answers_and_in_results_go_up(turns: list[list[Json]], expected: list[list[Json]]) -> None:
     """At the end of the result, and of an answer that is kept verbatim; else where they stand."""

@@ -234,6 +234,7 @@ def test_errors_of_a_chat_are_told_in_the_words_of_the_request() -> None:
         ("messages[3].tool_call_id", "input[3].call_id"),
         ("messages", "input"),
         ("response_format", "text.format"),
+        ("response_format.json_schema.schema", "text.format.schema"),
         ("model", "model"),
     ):
         error = InvalidRequest(f"{param} must be another.", param=param)
