@@ -114,6 +114,27 @@ async def test_two_transactions_that_lock_each_other_out_both_come_through(pool:
     await patient.close()
 
 
+async def test_s3_7_a_read_sees_what_was_committed_when_it_began(pool: PostgresTransactions) -> None:
+    """In all its statements: what another deletes between two of them was there for both."""
+    create = "CREATE TABLE read_twice AS SELECT 7 AS n"
+    await pool.run(lambda connection: connection.execute(sa.text(create)).close(), write=True)
+    read, deleted = asyncio.Event(), asyncio.Event()
+
+    def twice(connection: sa.Connection) -> list[Any]:
+        first = connection.execute(sa.text("SELECT n FROM read_twice")).scalar()
+        read.set()
+        while not deleted.is_set():
+            connection.execute(sa.text("SELECT pg_sleep(0.01)"))
+        return [first, connection.execute(sa.text("SELECT n FROM read_twice")).scalar()]
+
+    reading = asyncio.create_task(pool.run(twice))
+    await read.wait()
+    await pool.run(lambda connection: connection.execute(sa.text("DELETE FROM read_twice")).close(), write=True)
+    deleted.set()
+    assert await reading == [7, 7]
+    assert await pool.run(ask("SHOW transaction_isolation"), write=True) == "read committed"
+
+
 async def test_connections_that_the_server_has_closed_fail_nobody(pool: PostgresTransactions) -> None:
     """§3.6: after a restart of the database the first requests work."""
     before = await fill(pool)

@@ -69,6 +69,8 @@ class PostgresTransactions:
             pool_use_lifo=True,
             connect_args={**self._connect_args(), "command_timeout": 2.5 * settings.timeout, **limits},
         )
+        # All statements of a read see one state: what was committed when it began.
+        self._reads = self._engine.execution_options(isolation_level="REPEATABLE READ")
 
     def _open(self, **options: Any) -> "AsyncEngine":
         from sqlalchemy.ext.asyncio import create_async_engine
@@ -123,7 +125,7 @@ class PostgresTransactions:
             while True:
                 phase = TransactionPhase()
                 try:
-                    return await self._once(work, phase)
+                    return await self._once(work, phase, self._engine if write else self._reads)
                 except (OSError, SQLAlchemyError, TypeError) as error:
                     again, fault = judge(error, phase, write=write)
                     if not again or attempt == ATTEMPTS or clock() > end:
@@ -134,8 +136,8 @@ class PostgresTransactions:
         finally:
             self._free.release()
 
-    async def _once(self, work: Work[T], phase: TransactionPhase) -> T:
-        async with self._engine.connect() as connection:
+    async def _once(self, work: Work[T], phase: TransactionPhase, engine: "AsyncEngine") -> T:
+        async with engine.connect() as connection:
             phase.connected = True
             try:
                 result = await connection.run_sync(work)
