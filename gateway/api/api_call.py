@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from gateway.api.auth import KeyAuthenticator, check_known
 from gateway.api.pagination import included, parameters
-from gateway.api.request.validation import check_conversation_id
+from gateway.api.request.validation import CONVERSATION_ID, check_conversation_id
 from gateway.api.server.asgi import LARGE_BODY, Receive, Scope, Send, answer_headers, json_body, read_body, send_json
 from gateway.core import errors
 from gateway.core.tasks import offload_if
@@ -110,7 +110,10 @@ class MethodEndpoint:
         call = ApiCall(got, log_facts["request_id"], scope["path_params"], query, named)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         answer = await self.answers[method](call)
-        conversation_id = conversation_of(answer) or call.path.get("conversation_id") or call.query.get("conversation")
+        asked = call.query.get("conversation", "")
+        conversation_id = conversation_of(answer) or call.path.get("conversation_id")
+        if conversation_id is None and CONVERSATION_ID.match(asked):
+            conversation_id = asked
         log_facts["conversation_id"] = conversation_id
         await send_json(send, 200, answer, answer_headers(conversation_id))
 

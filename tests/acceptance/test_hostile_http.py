@@ -225,6 +225,18 @@ HEADERS = {
 }
 
 
+@pytest.mark.parametrize("path", ["conversations", "memory"])
+@pytest.mark.parametrize("asked", ["%00", "a%0d%0ax-own: 1", "zz", "%E6%97%A5"])
+def test_s7_a_parameter_that_is_no_conversation_is_in_no_header(
+    one_gateway: GatewayProcess, path: str, asked: str
+) -> None:
+    with http(one_gateway) as client:
+        answer = client.get(f"/{path}?conversation={asked}")
+    assert answer.status_code == 200
+    assert "x-conversation-id" not in answer.headers
+    assert "x-own" not in answer.headers
+
+
 @pytest.mark.parametrize("name", HEADERS)
 @pytest.mark.parametrize("piece", [1_000, 10**8])
 def test_s7_huge_heads_are_refused(one_gateway: GatewayProcess, upstream: MockUpstream, name: str, piece: int) -> None:
