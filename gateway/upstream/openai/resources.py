@@ -50,11 +50,25 @@ class UpstreamModels:
             return _listed(name)
         if self._router.serves_unlisted:
             of_anthropic = name.startswith(CLAUDE_NAMES) and self._router.asks_anthropic(caller)
-            known = self._of(self._anthropic(caller)) if of_anthropic else self._of_default(caller)
-            for model in await known:
+            deployment = self._anthropic(caller) if of_anthropic else self._router.default("", caller)
+            for model in await self._of(deployment):
                 if model.get("id") == name:
                     return model
+            unlisted = await self._unlisted(name, deployment)
+            if unlisted is not None:
+                return unlisted
         raise self._router.unknown(name, caller)
+
+    async def _unlisted(self, name: str, deployment: ModelDeployment) -> dict[str, Any] | None:
+        """Returns a model that the upstream has for the client's own key without listing it, such as an alias."""
+        if deployment.operator_key or {"", ".", ".."} & set(name.split("/")):
+            return None
+        response = await get(self._client, deployment, f"models/{quote(name, safe='/:')}", MODELS_SECONDS)
+        with contextlib.suppress(jsons.JSONDecodeError):
+            found = jsons.loads(response.content)
+            if response.status_code == 200 and isinstance(found, dict) and isinstance(found.get("id"), str):
+                return found
+        return None
 
     async def models(self, caller: RequestCaller) -> list[dict[str, Any]]:
         """Returns OpenAI's model objects. Raises UpstreamError: the default upstream did not return its list."""

@@ -276,6 +276,24 @@ def test_s1_without_a_model_list_every_name_goes_up(own_key_gateway: GatewayProc
     assert upstream.last.body["Model"] == "x"
 
 
+def test_s1_a_model_that_its_upstream_has_without_listing_it(
+    own_key_gateway: GatewayProcess, start_gateway: GatewayFactory, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """An alias, or a model of the client's own. Nothing else of the upstream's is reached, nor with another's key."""
+    alias = {"id": "latest-2026", "object": "model", "created": 7, "owned_by": "me"}
+    upstream.routes["GET /v1/models/org/latest:1"] = Reply(json=alias)
+    upstream.routes["GET /v1/files"] = Reply(json=alias)
+    upstream.routes["GET /v1/models/odd"] = Reply(json={"error": "Unexpected endpoint"})
+    client = make_client(own_key_gateway, CLIENT)
+    assert client.models.retrieve("org/latest:1").to_dict() == alias
+    for name in ("../files", "odd", "large"):
+        with pytest.raises(openai.NotFoundError):
+            client.models.retrieve(name)
+    kept = start_gateway({"model_list": [], "upstream": {"api_key": "sk-operator"}})
+    with pytest.raises(openai.NotFoundError):
+        make_client(kept, CLIENT).models.retrieve("org/latest:1")
+
+
 def test_s1_a_list_of_patterns_alone(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
     """`GET /v1/models` names what the default upstream has of them."""
     listed = [entry("gpt-*", upstream.base_url, model="openai/gpt-*")]
