@@ -44,21 +44,16 @@ class LiveEndpoint:
         await send_json(send, 200, {"status": "ok"})
 
 
+@dataclass(slots=True)
 class ReadyEndpoint:
     """503 while the storage cannot be reached or is not on the current schema, and while shutting down
     (guarantee §9). With `details=1` also the statistics of memory and caches, for whoever may see them (§11.9)."""
 
-    def __init__(
-        self,
-        store: ConversationStore,
-        draining: ShutdownState,
-        clock: ports.Clock,
-        statistics: StatisticsEndpoint | None = None,
-    ) -> None:
-        self._store = store
-        self._draining, self._clock = draining, clock
-        self._statistics = statistics
-        self._unready: tuple[str, datetime] | None = None
+    _store: ConversationStore
+    _draining: ShutdownState
+    _clock: ports.Clock
+    _statistics: StatisticsEndpoint | None = None
+    _unready: tuple[str, datetime] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         wanted = parameters(scope["query_string"].decode("latin-1")) if scope.get("query_string") else {}

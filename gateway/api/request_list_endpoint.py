@@ -19,8 +19,7 @@ from gateway.storage import audit_events
 from gateway.storage.database import DatabaseTransactions
 
 PATH = "/v1/gateway/requests"
-REQUEST_LIST_CURSORS = ("older", "newer")
-PARAMETERS = (*request_search.FILTERS, "tenant", "sort", "limit", *REQUEST_LIST_CURSORS)
+PARAMETERS = (*request_search.FILTERS, "tenant", "sort", "limit", *report_lists.DIRECTIONS)
 
 
 ListedRequest = shape(
@@ -78,7 +77,7 @@ class RequestListEndpoint:
             found = await self._search.find(query)
             body["data"] = [request_search.request_record(each) for each in found.found]
             body["has_more"] = found.older is not None
-            body |= {name: str(place) if (place := getattr(found, name)) else None for name in REQUEST_LIST_CURSORS}
+            body |= {name: str(place) if (place := getattr(found, name)) else None for name in report_lists.DIRECTIONS}
         filters = sorted(name for name in given if name in request_search.FILTERS)
         await self._trail.saw(
             audit_log.NewEvent(audit_log.actor_of(caller), "requests.seen", None, own, {"parameters": filters})

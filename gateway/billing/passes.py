@@ -72,7 +72,8 @@ class CarriedResult:
 
 def cleared_when_cold(carried: Sequence[CarriedResult]) -> list[CarriedResult]:
     """Returns what a pass clears at no cost, when the cache has expired; empty where that is too little."""
-    return _enough([each for each in carried if each.age >= COLD_AGE and each.tokens >= MIN_RESULT_TOKENS])
+    found = [each for each in carried if each.age >= COLD_AGE and each.tokens >= MIN_RESULT_TOKENS]
+    return found if sum(each.spared for each in found) >= MIN_CLEARED_TOKENS else []
 
 
 def credit(costs: bill.BranchCosts) -> Decimal:
@@ -193,10 +194,6 @@ def _worth_clearing(carried: Sequence[CarriedResult], age: int, known: int) -> l
 
 def _latest(candidates: Sequence[CarriedResult], count: int) -> list[CarriedResult]:
     return sorted(candidates, key=lambda each: each.index)[len(candidates) - count :]
-
-
-def _enough(found: list[CarriedResult]) -> list[CarriedResult]:
-    return found if sum(each.spared for each in found) >= MIN_CLEARED_TOKENS else []
 
 
 WITHIN = 10

@@ -414,7 +414,7 @@ def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOpt
     if request.plain is None:  # else there are no calls
         message_forms.check_pairs(messages, 0, len(sent.instructions))
     return ConversationHistory(
-        conversation_id=ids.new_id("conv_") if options.remembers else None,
+        conversation_id=ids.new_id(ids.CONVERSATION) if options.remembers else None,
         created=True,
         instructions=sent.instructions,
         messages=messages,

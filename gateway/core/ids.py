@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 RANDOM_BYTES = 10
 IDS_A_READ = 256
+CONVERSATION = "conv_"
 ARTIFACT, FILE = "art_", "file-"
 """Prefixes of artifact ids and of file ids, here and at OpenAI; Anthropic's file ids begin with `file_`."""
 

@@ -101,7 +101,7 @@ def loads_answer(raw: bytes) -> Any:
         return checked(raw, loads(raw))
     except JSONDecodeError:
         text = raw.decode("utf-8", "replace")
-    return _loads_standard(text, _null, strict=False)
+    return _loads_standard(text, lambda _: None, strict=False)
 
 
 def loads_mended(raw: bytes) -> Any:
@@ -136,10 +136,6 @@ def _loads_standard(raw: bytes | str, odd: Callable[[str], Any], *, strict: bool
 
 def _not_json(text: str) -> Any:
     raise ValueError(f"{text} is no number of JSON's")
-
-
-def _null(_: str) -> None:
-    return None
 
 
 def _survey(value: Any, most_deep: int = MAX_DEPTH) -> tuple[bool, bool]:

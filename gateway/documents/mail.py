@@ -123,12 +123,8 @@ def _chosen(forms: list[Message]) -> list[Message]:
         if found:
             others = [each for each in forms if each.get_content_type() not in ("text/plain", "text/html")]
             # An alternative with parts of its own is HTML with pictures, or holds the attachments.
-            return found[:1] + [leaf for each in others for leaf in _not_bodies(each)]
+            return found[:1] + [leaf for each in others for leaf, is_body in _leaves(each) if not is_body]
     return forms
-
-
-def _not_bodies(part: Message) -> list[Message]:
-    return [leaf for leaf, is_body in _leaves(part) if not is_body]
 
 
 def _payload(part: Message) -> bytes:

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 from gateway.core.jsons import Json
+from gateway.core.types import report_lists
 from gateway.inspection.explained_artifacts import ExplainedArtifact
 from gateway.inspection.explained_conversation import BranchRun, ExplainedConversation, ExplainedTurn
 from gateway.inspection.explained_request import ExplainedBill, ExplainedRequest
@@ -30,7 +31,7 @@ def conversation_json(found: ExplainedConversation) -> Json:
         "created_at": int(outline.created_at.timestamp()),
         "updated_at": int(outline.updated_at.timestamp()),
         "forgotten_at": int(outline.forgotten_at.timestamp()) if outline.forgotten_at else None,
-        "sums": outline.sums.as_conversations(),
+        "sums": report_lists.figures_of_conversation(outline.sums),
         "branch": found.branch_id,
         "is_current": found.is_current,
         "turns_in_all": found.turns,

@@ -39,7 +39,6 @@ LINE_FIELDS = (
 )
 CSV_FIELDS = ("id", *LINE_FIELDS, "question")
 ANSWER_ID = re.compile(r"(?:req_|chatcmpl-|resp_|msg_)[\w-]{1,56}", re.ASCII)
-CONVERSATION_PREFIX = "conv_"
 
 
 class FilterRefused(ValueError):
@@ -60,13 +59,7 @@ class NamedThing:
     name: str
 
 
-def request_query(
-    given: Mapping[str, str],
-    tenant: str | None,
-    now: datetime,
-    limit: int,
-    direction: report_lists.Direction | None = None,
-) -> report_lists.RequestQuery:
+def request_query(given: Mapping[str, str], tenant: str | None, now: datetime, limit: int) -> report_lists.RequestQuery:
     """Builds the query from these filters; empty ones are ignored. `sort` is one of `SORTS`, with `-` before it for
     ascending order; `older` or `newer` holds a position.
     Raises FilterRefused: one of them cannot be used."""
@@ -95,14 +88,10 @@ def request_query(
     if order not in SORTS:
         raise FilterRefused("sort", f"must be one of {', '.join(SORTS)}, with - before it from the smallest up")
     query = report_lists.RequestQuery(choice, since, until, order, ascending=sort.startswith("-"), limit=limit)
-    for name in (direction,) if direction is not None else ("older", "newer"):
-        if place := said.get(name):
-            return replace(query, at=_position(name, place, order), direction=_direction(name))
+    for direction in report_lists.DIRECTIONS:
+        if place := said.get(direction):
+            return replace(query, at=_position(direction, place, order), direction=direction)
     return query
-
-
-def _direction(name: str) -> report_lists.Direction:
-    return "newer" if name == "newer" else "older"
 
 
 def _time(name: str, text: str | None, now: datetime) -> datetime | None:
@@ -201,7 +190,7 @@ class RequestSearch:
             )
             if line is not None:
                 return [NamedThing("request", line.id)]
-        if name.startswith(CONVERSATION_PREFIX):
+        if name.startswith(ids.CONVERSATION):
             part = report_lists.ListPart(report_lists.ConversationChoice(tenant=tenant, id=name), limit=2)
             page = await self._transactions.run(partial(request_list.list_conversations, part=part))
             return [NamedThing("conversation", each.id) for each in page.found]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.core import clock, printing
+from gateway.core import clock, ids, printing
 from gateway.core.types import report_lists
 from gateway.operations.screen import (
     COST_STYLE,
@@ -19,7 +19,6 @@ from gateway.operations.storage_reader import run_reading, tell_missing
 from gateway.storage.database import DatabaseTransactions
 from gateway.storage.reports import request_list
 
-CONVERSATION_PREFIX = "conv_"
 CONVERSATION_COLUMNS = (
     TableColumn("conversation", ID_STYLE),
     TableColumn("active (UTC)", drop=2),
@@ -48,11 +47,11 @@ def ls(call: CommandCall) -> int:
     part = report_lists.ListPart(
         report_lists.ConversationChoice(
             tenant=options.tenant,
-            id=text if text.startswith(CONVERSATION_PREFIX) else None,
+            id=text if text.startswith(ids.CONVERSATION) else None,
             session=options.session,
             user=options.user,
             model=options.model,
-            text=None if text.startswith(CONVERSATION_PREFIX) else text,
+            text=None if text.startswith(ids.CONVERSATION) else text,
         ),
         since=clock.parse_when("--since", options.since, call.clock.now()),
         limit=options.limit,
@@ -87,7 +86,7 @@ def conversation_json(line: report_lists.ConversationLine) -> dict[str, Any]:
         "model": line.model,
         "created_at": int(line.created_at.timestamp()),
         "updated_at": int(line.updated_at.timestamp()),
-        **line.sums.as_conversations(),
+        **report_lists.figures_of_conversation(line.sums),
     }
 
 

@@ -518,8 +518,8 @@ def _message(number: int, each: message_changes.MessageChange) -> list[Piece]:
     return [str(number), role, change, each.origin, said_chars, sent_chars, begins]
 
 
-CONVERSATION, REQUEST = "conv_", ("req_", ids.COMPLETION, ids.RESPONSE, ids.MESSAGE)
-WHOLE_ID = len(ids.new_id(CONVERSATION))
+REQUEST = ("req_", ids.COMPLETION, ids.RESPONSE, ids.MESSAGE)
+WHOLE_ID = len(ids.new_id(ids.CONVERSATION))
 MAX_BILLS = 1000
 """The most bills of a deleted conversation that are listed."""
 
@@ -528,7 +528,7 @@ def show(call: CommandCall) -> int:
     """Shows a conversation, turn or request; returns 1 if it does not exist or the storage cannot be read.
     Raises ValueError: the options contradict each other or the id."""
     options, name = call.options, call.options.id
-    if name.startswith(CONVERSATION):
+    if name.startswith(ids.CONVERSATION):
         if (options.sent or options.why) and options.turn is None:
             raise ValueError("--sent and --why are of requests: say --turn N as well, or a request's id")
     elif not name.startswith(REQUEST):
@@ -539,7 +539,7 @@ def show(call: CommandCall) -> int:
     async def work(transactions: DatabaseTransactions) -> int:
         shown = ShowCommand(call, transactions)
         try:
-            return await (shown.conversation() if name.startswith(CONVERSATION) else shown.request())
+            return await (shown.conversation() if name.startswith(ids.CONVERSATION) else shown.request())
         except (errors.ConversationNotFound, errors.NotFound) as error:
             call.err.write(f"{error.message}\n")
             return 1

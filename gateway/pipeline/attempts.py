@@ -144,7 +144,7 @@ class RequestPreparer:
             history = await rebuild.build_llm_messages(request, self._parts.store, options)
             candidates = prepared.target.candidates
             if history.created and history.conversation_id and not history.session and candidates.several:
-                history = replace(history, conversation_id=candidates.named(partial(ids.new_id, "conv_")))
+                history = replace(history, conversation_id=candidates.named(partial(ids.new_id, ids.CONVERSATION)))
             if self._parts.frames is not None and not request.store:
                 history, kept = await self._parts.frames.put_over(request, history)
         context = as_sent if history is None or history.as_sent else None

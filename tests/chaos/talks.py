@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -113,24 +113,18 @@ def short(number: int) -> str:
     return f"result-{number}-found"
 
 
+@dataclass
 class Talks:
     """All conversations; clients take turns on those that are open. With `document`, that is what tools find, too."""
 
-    def __init__(
-        self,
-        chance: random.Random,
-        open_ones: int = 10,
-        model: str = "gpt-4o",
-        document: Callable[[int], str] | None = None,
-    ) -> None:
-        self._chance = chance
-        self._numbers = itertools.count(1)
-        self._styles = itertools.cycle(STYLES)
-        self.all: list[Talk] = []
-        self._open: list[Talk] = []
-        self._wanted = open_ones
-        self._model = model
-        self._document = document
+    chance: random.Random
+    open_ones: int = 10
+    model: str = "gpt-4o"
+    document: Callable[[int], str] | None = None
+    all: list[Talk] = field(default_factory=list)
+    _open: list[Talk] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _styles: Iterator[Style] = field(default_factory=lambda: itertools.cycle(STYLES))
 
     def question(self) -> Json:
         """A question that nobody has asked before."""
@@ -138,13 +132,13 @@ class Talks:
 
     def result(self, call: Json) -> Json:
         """The result of a tool call."""
-        return {"role": "tool", "tool_call_id": call["id"], "content": (self._document or short)(next(self._numbers))}
+        return {"role": "tool", "tool_call_id": call["id"], "content": (self.document or short)(next(self._numbers))}
 
     def take(self) -> Talk:
         """One that is free; long ones are closed, and new ones opened for them."""
         self._open = [talk for talk in self._open if not talk.over]
-        while len(self._open) < self._wanted or not any(talk.free for talk in self._open):
-            talk = Talk(next(self._styles), f"session {len(self.all)}", self._model, self._document)
+        while len(self._open) < self.open_ones or not any(talk.free for talk in self._open):
+            talk = Talk(next(self._styles), f"session {len(self.all)}", self.model, self.document)
             self.all.append(talk)
             self._open.append(talk)
-        return self._chance.choice([talk for talk in self._open if talk.free])
+        return self.chance.choice([talk for talk in self._open if talk.free])

@@ -1,6 +1,7 @@
 """Gateways and clients set up for a test, and an end for each of them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,23 +58,16 @@ def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, A
     return result
 
 
+@dataclass
 class GatewayFactory:
     """Called with what differs from the default configuration, starts a gateway; `close` ends them all."""
 
-    def __init__(
-        self,
-        upstream: MockUpstream,
-        directory: Path,
-        storage_url: str | None = None,
-        fork_server: ForkServer | None = None,
-        kind: type[GatewayProcess] = GatewayProcess,
-    ) -> None:
-        self.upstream = upstream
-        self._kind = kind
-        self.started: list[GatewayProcess] = []
-        self._directory = directory
-        self._storage_url = storage_url
-        self._fork_server = fork_server
+    upstream: MockUpstream
+    directory: Path
+    storage_url: str | None = None
+    fork_server: ForkServer | None = None
+    kind: type[GatewayProcess] = GatewayProcess
+    started: list[GatewayProcess] = field(default_factory=list)
 
     def __call__(
         self,
@@ -85,11 +79,11 @@ class GatewayFactory:
         """A running gateway (with `start=False`: one to be started), storing in an SQLite file of its own
         unless `config_overrides` or the factory name another `storage.url`.
         """
-        directory = self._directory / f"gateway-{len(self.started)}"
+        directory = self.directory / f"gateway-{len(self.started)}"
         directory.mkdir()
-        storage_url = self._storage_url or sqlite_url(directory)
+        storage_url = self.storage_url or sqlite_url(directory)
         config = merged(default_config(self.upstream, storage_url), config_overrides or {})
-        gateway = self._kind(config, env, directory=directory, fork_server=self._fork_server)
+        gateway = self.kind(config, env, directory=directory, fork_server=self.fork_server)
         self.started.append(gateway)
         if start:
             gateway.start()

@@ -274,7 +274,7 @@ class ConversationEndpoints:
         metadata = given_metadata(body.get("metadata"))
         team_task, warnings = given_team_task(body.get("team_task"))
         messages = await self._parsed(call, body["items"]) if body.get("items") is not None else ()
-        new = records.NewConversation(ids.new_id("conv_"), metadata, messages, team_task, call.retention_days)
+        new = records.NewConversation(ids.new_id(ids.CONVERSATION), metadata, messages, team_task, call.retention_days)
         made = await self._records.create(call.tenant, new, call.request_id)
         self._hooks.added(call.tenant, made.conversation_id, messages)
         if team_task is not None:

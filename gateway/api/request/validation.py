@@ -15,7 +15,7 @@ from gateway.api.fields import RequestFields, SessionName, keeps_metadata_rules,
 from gateway.api.request.gateway_fields import ContextField, Mode, Planning, Tokens, agent_of
 from gateway.api.request.remembered_entities import memory_of
 from gateway.api.server.asgi import an_object, json_body
-from gateway.core import errors, jsons
+from gateway.core import errors, ids, jsons
 from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
 from gateway.core.formats.responses import request_parser
@@ -217,8 +217,6 @@ def _check_call(call: Any, where: str) -> None:
 
 
 CONVERSATION_ID = re.compile(r"conv_[\w-]{1,58}\Z")
-NO_CONVERSATION = "conv_"
-"""Replaces any malformed id: no conversation has it, so the request ends in a 404."""
 
 
 def check_conversation_id(name: str, param: str = "conversation_id") -> str:
@@ -477,8 +475,8 @@ def _conversation(
         value = headers.get("x-conversation-id") or None
     if value is None and metadata and CONVERSATION_ID.match(metadata.get("conversation_id", "")):
         value = metadata["conversation_id"]
-    if value is not None:
-        return ConversationRef(conversation_id=value if CONVERSATION_ID.match(value) else NO_CONVERSATION)
+    if value is not None:  # instead of a malformed id one that no conversation has: a 404
+        return ConversationRef(conversation_id=value if CONVERSATION_ID.match(value) else ids.CONVERSATION)
     session = context.session or headers.get("x-context-session")
     return ConversationRef(session=read(SESSION, session, "x-context-session")) if session else ConversationRef()
 

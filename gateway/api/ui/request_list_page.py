@@ -38,17 +38,6 @@ LEADS_TO = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ShownSums:
-    """The sums of the requests that a page shows."""
-
-    cost: Decimal
-    priced: int
-    unpriced: int
-    net_saving: Decimal
-    metered: int
-
-
 class RequestListPage:
     """`GET /ui/requests`, `/ui/requests.csv` and `/ui/search`"""
 
@@ -144,12 +133,18 @@ def _csv(part: Sequence[report_lists.FoundRequest]) -> bytes:
     )
 
 
-def _sums(found: Sequence[report_lists.FoundRequest]) -> ShownSums:
+def _sums(found: Sequence[report_lists.FoundRequest]) -> bill.CostSums:
+    """Returns the sums of the requests that a page shows."""
     lines = [each.line for each in found]
     priced = [line.known_cost for line in lines if line.known_cost is not None]
     savings = [line.net_saving for line in lines if line.net_saving is not None]
-    unpriced = sum(line.cost is None for line in lines)
-    return ShownSums(sum(priced, Decimal(0)), len(priced), unpriced, sum(savings, Decimal(0)), len(savings))
+    return bill.CostSums(
+        cost_picousd=sum(map(keys.picousd, priced)),
+        priced=len(priced),
+        unpriced=sum(line.cost is None for line in lines),
+        net_saving_picousd=sum(map(keys.picousd, savings)),
+        metered=len(savings),
+    )
 
 
 def _first(**changes: str | None) -> dict[str, str | None]:

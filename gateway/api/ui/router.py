@@ -39,7 +39,6 @@ LONGEST = 300
 """Characters of a searched text."""
 FIELDS = ("text", "id", "session", "user", "model")
 """Searchable fields, by the names of `ConversationChoice`."""
-DIRECTIONS: tuple[report_lists.Direction, ...] = ("older", "newer")
 
 
 class ConversationPages:
@@ -74,7 +73,7 @@ def _part(page: PageRequest) -> report_lists.ListPart[report_lists.ConversationC
         wanted[name] = given or None
     choice = report_lists.ConversationChoice(tenant=page.tenant, **wanted)
     part = report_lists.ListPart(choice, limit=ON_A_PAGE, searched=SEARCHED)
-    for direction in DIRECTIONS:
+    for direction in report_lists.DIRECTIONS:
         if place := page.query.get(direction):
             return replace(part, at=_place(direction, place), direction=direction)
     return part

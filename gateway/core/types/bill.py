@@ -511,20 +511,6 @@ class CostSums:
     def __add__(self, other: "CostSums") -> "CostSums":
         return CostSums(*map(add, _figures(self), _figures(other)))
 
-    def as_conversations(self) -> dict[str, Any]:
-        """Returns the figures that are told of a conversation; costs are USD of the calls that have a price."""
-        return {
-            "requests": self.requests,
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "cost": self.cost,
-            "planning_cost": self.planning,
-            "unpriced": self.unpriced,
-            "estimated": self.estimated,
-            "metered": self.metered,
-            "net_saving": self.net_saving_picousd * PICO,
-        }
-
     @property
     def cost(self) -> Decimal:
         """USD, planning included."""
@@ -631,7 +617,7 @@ class CostReport:
     @property
     def total(self) -> CostSums:
         """All groups together."""
-        return _all(self.rows)
+        return sum((row.sums for row in self.rows), CostSums())
 
     def at_most(self, limit: int) -> tuple[tuple[CostRow, ...], CostSums, int]:
         """Returns at most `limit` groups (the latest if grouped by time, else the most expensive), the sums of the
@@ -639,15 +625,11 @@ class CostReport:
         kept, others = self.rows[:limit], self.rows[limit:]
         if not TIME_GROUPS.isdisjoint(self.by):
             kept, others = self.rows[-limit:], self.rows[:-limit]
-        return kept, _all(others), len(others)
+        return kept, sum((row.sums for row in others), CostSums()), len(others)
 
 
 MAX_UNCOUNTED_BILLS = 10_000
 """Bills that are not in the sums yet are counted up to this number."""
-
-
-def _all(rows: Iterable[CostRow]) -> CostSums:
-    return sum((row.sums for row in rows), CostSums())
 
 
 EconomyMode = Literal["auto", "observe", "off"]

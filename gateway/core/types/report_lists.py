@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from gateway.core.frozen_records import record
-from gateway.core.types.bill import CostSums
+from gateway.core.types.bill import PICO, CostSums
 from gateway.core.types.memory import SummarySegment
 from gateway.core.types.turn import LedgerEntry, TurnStatus
 
@@ -20,6 +20,7 @@ MAX_POSITION_DIGITS = 18
 T = TypeVar("T")
 C = TypeVar("C")
 Direction = Literal["older", "newer"]
+DIRECTIONS: tuple[Direction, ...] = ("older", "newer")
 
 
 @record
@@ -118,6 +119,21 @@ class ListPage(Generic[T]):
     older: ListPosition | None
     newer: ListPosition | None
     ended: ListPosition | None = None
+
+
+def figures_of_conversation(sums: CostSums) -> dict[str, Any]:
+    """Returns the sums that are told of a conversation; costs are USD of the calls that have a price."""
+    return {
+        "requests": sums.requests,
+        "prompt_tokens": sums.prompt_tokens,
+        "completion_tokens": sums.completion_tokens,
+        "cost": sums.cost,
+        "planning_cost": sums.planning,
+        "unpriced": sums.unpriced,
+        "estimated": sums.estimated,
+        "metered": sums.metered,
+        "net_saving": sums.net_saving_picousd * PICO,
+    }
 
 
 @record

@@ -3,7 +3,7 @@ what it is shown (guarantee §5, §11.13)."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from gateway.billing import budgets, cost, metadata
@@ -242,25 +242,18 @@ class SummarySubject:
         return self.request.caller.tenant
 
 
+@dataclass(slots=True)
 class RollingSummaries:
     """Summarizes after answers: nothing waits for it, and a failure here costs a summary, never an answer."""
 
-    def __init__(
-        self,
-        store: ConversationStore,
-        summarizer: TurnSummarizer,
-        cache: ports.ClaimingCache,
-        settings: MemorySettings,
-        metrics: GatewayMetrics,
-    ) -> None:
-        self._store = store
-        self._summarizer = summarizer
-        self._cache = cache
-        self._settings = settings
-        self._metrics = metrics
-        self._tasks = BackgroundTasks()
-        self._running: set[str] = set()
-        self._pauses: tuple[float, ...] = PAUSES
+    _store: ConversationStore
+    _summarizer: TurnSummarizer
+    _cache: ports.ClaimingCache
+    _settings: MemorySettings
+    _metrics: GatewayMetrics
+    _tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
+    _running: set[str] = field(default_factory=set)
+    _pauses: tuple[float, ...] = PAUSES
 
     def build(self) -> RequestFeature:
         return RequestFeature(needs="options.is_summarized", on_settled=self.after)

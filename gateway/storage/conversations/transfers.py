@@ -52,7 +52,7 @@ def rows_of(
 ) -> ImportRows:
     """Builds the rows to be written. Attachments of `index_chars` and more are large documents. Slow for many messages:
     not to be run in the event loop."""
-    conversation_id = ids.new_id("conv_")
+    conversation_id = ids.new_id(ids.CONVERSATION)
     message_ids = sorted(ids.new_id("msg_") for _ in made.messages)  # so that ids of the same moment keep their order
     renamed = {each.name: message_id for each, message_id in zip(made.messages, message_ids, strict=True)}
     requests = {old: ids.new_id("req_") for old in {*made.requests, *(each.request for each in made.messages)}}

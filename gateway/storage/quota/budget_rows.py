@@ -1,6 +1,7 @@
 """Budgets computed from the ledger's sums, and what processes hold of them (adapter of `ports.BudgetStore`; ADR 28)."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -25,25 +26,21 @@ DAYS = schema.usage_days
 LEASES = schema.budget_leases
 
 
+@dataclass(slots=True)
 class SqlBudgets:
     """Leases of one process. PostgreSQL takes an advisory lock for each account, SQLite has one writer at a time. An
     account's bills and leases are read consistently, as no process lowers its lease meanwhile."""
 
-    def __init__(
-        self,
-        transactions: DatabaseTransactions,
-        clock: ports.Clock,
-        secret: Callable[[], Awaitable[bytes]],
-        process: str,
-        users: Users = "plain",
-    ) -> None:
-        """`secret`: of keyed hashes. `users`: how a request's user appears in the ledger."""
-        self._transactions = transactions
-        self._clock = clock
-        self._secret = secret
-        self._process = process
-        self._users = users
-        self._past: BoundedCache[tuple[bytes, date], tuple[float, date, int]] = BoundedCache(MAX_PAST)
+    _transactions: DatabaseTransactions
+    _clock: ports.Clock
+    _secret: Callable[[], Awaitable[bytes]]
+    """Of keyed hashes."""
+    _process: str
+    _users: Users = "plain"
+    """How a request's user appears in the ledger."""
+    _past: BoundedCache[tuple[bytes, date], tuple[float, date, int]] = field(
+        default_factory=lambda: BoundedCache(MAX_PAST)
+    )
 
     async def spent(self, account: SpendingAccount) -> int:
         """Sums the picodollars of all bills since the account's period began (`ports.BudgetStore`)."""

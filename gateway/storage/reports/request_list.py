@@ -117,7 +117,7 @@ def read_metadata(connection: sa.Connection, request_ids: Sequence[str]) -> list
 
 def tenant_of(connection: sa.Connection, name: str) -> str | None:
     """Returns the tenant of a conversation (`conv_…`), request (`req_…`) or completion; None if the id is unknown."""
-    if name.startswith("conv_"):
+    if name.startswith(ids.CONVERSATION):
         query = sa.select(CONVERSATIONS.c.tenant).where(CONVERSATIONS.c.id == storable(name))
         found = connection.execute(query).scalar()
         return found if found is not None else _tenant_by_bills(connection, name)
@@ -179,7 +179,7 @@ CONVERSATION_LIST_COLUMNS = (
     "updated_at",
     *OF_A_CONVERSATION,
 )
-CONVERSATION_ID_CHARS = len(ids.new_id("conv_"))
+CONVERSATION_ID_CHARS = len(ids.new_id(ids.CONVERSATION))
 
 
 def list_conversations(

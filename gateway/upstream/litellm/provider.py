@@ -108,7 +108,7 @@ def _kept(fault: errors.GatewayError, wire: GatewayTransport, deployment: ModelD
 
 def _without_answer(error: BaseException, status: int, deployment: ModelDeployment) -> errors.GatewayError:
     """Returns the error of a call that litellm gave up before, or outside, the gateway's own connections."""
-    names, modules = _names(error), _modules(error)
+    names, modules = _names(error), {type(e).__module__.partition(".")[0] for e in _chain(error)}
     text = message_of(error, deployment)
     if status in (401, 403) or modules & {"botocore", "google"}:
         if deployment.operator_key:
@@ -166,10 +166,6 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 
 def _names(error: BaseException) -> set[str]:
     return {kind.__name__ for e in _chain(error) for kind in type(e).__mro__}
-
-
-def _modules(error: BaseException) -> set[str]:
-    return {type(e).__module__.partition(".")[0] for e in _chain(error)}
 
 
 NOISE = ("vertex_ai_", "citations", "images", "annotations", "thinking_blocks", "provider_specific_fields")

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from gateway.core import errors, jsons, ports
+from gateway.core import errors, jsons
 from gateway.core.clock import SystemClock
 from gateway.core.formats import tool_calls
 from gateway.core.formats.anthropic import serializer
@@ -174,7 +174,7 @@ def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in kept.items() if name not in WAITS or is_sane_wait(name, value)}
 
 
-def is_sane_wait(name: str, value: str, clock: ports.Clock | None = None) -> bool:
+def is_sane_wait(name: str, value: str) -> bool:
     """Returns whether the value of one of `WAITS` is a number of at most `MAX_WAIT`, or (`retry-after`) a date that is
     no farther away. A date in the past means at once."""
     value = value.strip()
@@ -186,7 +186,7 @@ def is_sane_wait(name: str, value: str, clock: ports.Clock | None = None) -> boo
         when = parsedate_to_datetime(value)
     except ValueError:  # the 31st of February, the 25th hour
         return False
-    return when - (clock or SystemClock()).now() <= MAX_WAIT
+    return when - SystemClock().now() <= MAX_WAIT
 
 
 def waited_for(headers: Mapping[str, str], now: datetime) -> float | None:

@@ -475,7 +475,7 @@ def _told_by(event: bytes) -> PassthroughUsage | None:
     get: Callable[[str], Any]
     if value is None:
         depth = next((each for each in OF_AN_EVENT if isinstance(from_end(event, "usage", (each,)), dict)), 0)
-        get, kind = partial(_last_member, event, (depth,)), from_end(event, "type", (1,))
+        get, kind = partial(from_end, event, depths=(depth,)), from_end(event, "type", (1,))
     else:
         inner = value.get("response")
         holder = value if isinstance(value.get("usage"), dict) or not isinstance(inner, dict) else inner
@@ -484,10 +484,6 @@ def _told_by(event: bytes) -> PassthroughUsage | None:
     if not isinstance(usage, dict):
         return None
     return PassthroughUsage(usage, named=_named(get), is_ended=str(kind).endswith(LAST_EVENT_ENDS))
-
-
-def _last_member(event: bytes, depths: tuple[int, ...], name: str) -> Any:
-    return from_end(event, name, depths)
 
 
 def _named(get: Callable[[str], Any]) -> dict[str, str]:

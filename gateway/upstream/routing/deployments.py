@@ -98,14 +98,11 @@ def deployment_of(
         options = {k: v for k, v in extras.items() if k not in REQUEST_FIELDS}
         options |= {k: v for k in ("custom_llm_provider", "api_version") if (v := getattr(params, k))}
         return ModelDeployment(**shared, parameters=parameters | more, options=options, protocol="litellm")
-    shared["parameters"] = {k: v for k, v in extras.items() if not _is_litellms(k)} | more
+    own = {k: v for k, v in extras.items() if k not in LITELLM_KNOBS and not k.startswith(OF_OTHER_SERVICES)}
+    shared["parameters"] = own | more
     if provider == AZURE:
         shared |= _azure(base, name, params.api_version, unknown.get("azure_ad_token"))
     return ModelDeployment(**shared)
-
-
-def _is_litellms(parameter: str) -> bool:
-    return parameter in LITELLM_KNOBS or parameter.startswith(OF_OTHER_SERVICES)
 
 
 def _has_responses(entry: ModelEntry) -> bool | None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -30,22 +31,17 @@ PROCESSOR = ArtifactProcessor(ContextSettings())
 Answer = Callable[[InternalRequest], str | InternalAnswer]
 
 
+@dataclass
 class Model:
     """Answers as it is told; remembers what it was asked."""
 
-    name = "openai/cheap"
-
-    def __init__(
-        self,
-        answer: str | InternalAnswer | Exception | Answer,
-        max_input_tokens: int | None = None,
-        max_output_tokens: int | None = None,
-    ) -> None:
-        self._answer = answer
-        self.max_input_tokens = max_input_tokens
-        self.max_output_tokens = max_output_tokens
-        self.asked: list[InternalRequest] = []
-        self.at_once = self.most_at_once = 0
+    answer: str | InternalAnswer | Exception | Answer
+    max_input_tokens: int | None = None
+    max_output_tokens: int | None = None
+    asked: list[InternalRequest] = field(default_factory=list)
+    at_once: int = 0
+    most_at_once: int = 0
+    name: str = "openai/cheap"
 
     async def ask(self, ask: InternalRequest) -> InternalAnswer:
         self.asked.append(ask)
@@ -53,9 +49,9 @@ class Model:
         self.most_at_once = max(self.most_at_once, self.at_once)
         await asyncio.sleep(0)
         self.at_once -= 1
-        if isinstance(self._answer, Exception):
-            raise self._answer
-        said = self._answer(ask) if callable(self._answer) else self._answer
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        said = self.answer(ask) if callable(self.answer) else self.answer
         return InternalAnswer(said) if isinstance(said, str) else said
 
     async def allow(self, asks: Sequence[InternalRequest]) -> None:
