@@ -188,6 +188,16 @@ async def test_s1_what_the_model_cannot_take_is_refused_and_not_left_out(provide
     assert not provider.called
 
 
+async def test_s1_9_a_streamed_call_without_a_piece_of_arguments_has_an_empty_object(provider: respx.Route) -> None:
+    """Anthropic sends an empty piece of them; servers that speak its API send none."""
+    bare = wire.events(wire.message(wire.tool_use("toolu_1", "clock"), stop="tool_use"))
+    pieces = [each for each in bare if b"content_block_delta" not in each]
+    assert len(pieces) < len(bare)
+    provider.mock(httpx.Response(200, headers={"content-type": "text/event-stream"}, content=b"".join(pieces)))
+    choice, _ = await streamed(deployment(SONNET), tools=TOOLS)
+    assert [call["function"]["arguments"] for call in choice["message"]["tool_calls"]] == ["{}"]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_s1_9_a_call_that_was_cut_off_goes_up_again(provider: respx.Route, stream: bool) -> None:
     """§1.9: what was handed out is taken back; what is no object stands in one. The reason is that of a cut."""

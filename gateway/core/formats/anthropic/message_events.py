@@ -410,8 +410,7 @@ class EventMender:
         if block.get("type") != "tool_use":
             return event
         block = sound_block(block, self._ids)
-        if block["input"]:
-            self._given[event.get("index")] = block["input"]
+        self._given[event.get("index")] = block["input"]
         return {**event, "content_block": {**block, "input": {}}}
 
 
