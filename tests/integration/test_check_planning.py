@@ -217,6 +217,8 @@ def test_s9_an_address_beside_the_api_is_told(upstream: MockUpstream, tmp_path: 
     assert "below /v1" in warned({"model_list": models}, tmp_path)[title]
     upstream.routes["GET /models"] = Reply(body=b"<!doctype html>", content_type="text/html; charset=utf-8")
     assert "web page" in warned({"model_list": models}, tmp_path)[title]
+    upstream.routes["GET /models"] = Reply(status=301, headers={"location": "https://example.org/v1/models"}, body=b"")
+    assert "redirects (status 301)" in warned({"model_list": models}, tmp_path)[title]
 
 
 def test_s9_keys_that_all_expired_are_told(upstream: MockUpstream, tmp_path: Path) -> None:

@@ -193,6 +193,8 @@ async def reach(client: httpx.AsyncClient, deployment: ModelDeployment) -> Probe
         return ProbeResult(f"the key was refused (status {response.status_code})")
     if response.status_code >= 500:
         return ProbeResult(f"answered with status {response.status_code}")
+    if response.is_redirect:  # none is followed, with a key
+        return ProbeResult(None, doubt=f"it redirects (status {response.status_code}): set api_base to where")
     if deployment.protocol != "openai" or deployment.key_header != "authorization":
         return ProbeResult(None)
     if response.status_code == 404 and not deployment.api_base.rstrip("/").endswith("/v1"):
