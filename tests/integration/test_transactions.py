@@ -1,6 +1,7 @@
 """`DatabaseTransactions`: what is tried again, what is cancelled, what a connection survives (guarantee §3.6, §3.7)."""
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import AsyncIterator
@@ -12,11 +13,14 @@ import sqlalchemy as sa
 from gateway.billing.cost import ledger_figures
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
-from gateway.core.errors import StorageUnavailable
+from gateway.core.errors import ConversationNotFound, StorageUnavailable
 from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.past_turns import ReplayChanges, ReplayRun
+from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.database.postgres import ATTEMPTS, PostgresTransactions
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
+from gateway.storage.turns import roll_ups
 from tests.integration.commits import bill, contents, turn
 from tests.support.postgres import Postgres
 
@@ -47,6 +51,32 @@ def ask(sql: str) -> Any:
 async def fill(pool: PostgresTransactions) -> set[int]:
     """Opens all connections of the pool; their backends' ids."""
     return set(await asyncio.gather(*(pool.run(ask(f"{HERE} FROM pg_sleep(0.2)")) for _ in range(POOL))))
+
+
+UNTIL_ONE_WAITS = sa.text(
+    "DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted) LOOP PERFORM pg_sleep(0.01);"
+    " END LOOP; END $$"
+)
+
+
+@contextlib.asynccontextmanager
+async def holding(pool: PostgresTransactions, sql: str) -> AsyncIterator[None]:
+    """A transaction that has executed a statement, and is committed at the end."""
+    executed, done = asyncio.Event(), asyncio.Event()
+
+    def work(connection: sa.Connection) -> None:
+        connection.execute(sa.text(sql))
+        executed.set()
+        while not done.is_set():
+            connection.execute(sa.text("SELECT pg_sleep(0.01)"))
+
+    held = asyncio.create_task(pool.run(work, write=True))
+    await executed.wait()
+    try:
+        yield
+    finally:
+        done.set()
+        await held
 
 
 @pytest.mark.parametrize("state", ["40001", "40P01"])
@@ -293,23 +323,53 @@ async def test_s3_7_a_turn_that_waits_for_its_conversation_holds_back_no_other(
     summed = {"figures": ledger_figures(bill(tenant, held).metadata, bill(tenant, held).calls)}
     for name in (held, free):
         await store.commit(turn(tenant, name, created=True, entry=summed))
-    locked, done = asyncio.Event(), asyncio.Event()
+    async with holding(pool, f"SELECT id FROM conversations WHERE id = '{held}' FOR UPDATE"):
+        waiting = asyncio.create_task(store.commit(turn(tenant, held, "later", entry=summed)))
+        await pool.run(lambda connection: connection.execute(UNTIL_ONE_WAITS).close())
+        await store.commit(turn(tenant, free, "now", entry=summed))
+        assert not waiting.done()
+    await waiting
+    await patient.close()
 
-    def hold(connection: sa.Connection) -> None:
-        connection.execute(sa.text("SELECT id FROM conversations WHERE id = :id FOR UPDATE"), {"id": held})
-        locked.set()
-        while not done.is_set():
-            connection.execute(sa.text("SELECT pg_sleep(0.01)"))
 
-    holder = asyncio.create_task(pool.run(hold, write=True))
-    await locked.wait()
-    waiting = asyncio.create_task(store.commit(turn(tenant, held, "later", entry=summed)))
-    until = "DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted) LOOP PERFORM pg_sleep(0.01); "
-    await pool.run(lambda connection: connection.execute(sa.text(f"{until} END LOOP; END $$")).close())
-    await store.commit(turn(tenant, free, "now", entry=summed))
-    assert not waiting.done()
-    done.set()
-    await asyncio.gather(holder, waiting)
+async def test_s13_1_two_deletions_of_what_one_user_said_take_turns(
+    pool: PostgresTransactions, url: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lock the sums of the user's days in one order, whichever of them their processes add to."""
+    patient = open_transactions(StorageSettings(url=url))
+    store = ConversationStore(patient, SystemClock())
+    found: dict[str, int] = {}
+    for shard in range(2):
+        monkeypatch.setattr(roll_ups, "_shard", lambda _, shard=shard: shard)
+        name = f"conv_{tenant}_{shard}"
+        entry = {"figures": ledger_figures(bill(tenant, name).metadata, bill(tenant, name).calls), "end_user": "ann"}
+        await store.commit(turn(tenant, name, created=True, entry=entry))
+        every = f"SELECT string_agg(encode(digest, 'hex'), ' ') FROM usage_days WHERE tenant = '{tenant}'"
+        found = dict.fromkeys((await pool.run(ask(every))).split(), shard) | found
+    first, last = sorted(found)
+    monkeypatch.setattr(roll_ups, "_shard", lambda _: found[last])
+    of_one = "SELECT 1 FROM usage_days WHERE digest = decode('{}', 'hex') FOR UPDATE NOWAIT"
+    async with holding(pool, of_one.format(first)):
+        waiting = asyncio.create_task(store.delete_conversation(tenant, f"conv_{tenant}_0"))
+        await pool.run(lambda connection: connection.execute(UNTIL_ONE_WAITS).close())
+        assert await pool.run(ask(of_one.format(last)), write=True) == 1
+    await waiting
+    await patient.close()
+
+
+async def test_s13_a_replay_of_what_is_being_deleted_is_not_found(
+    pool: PostgresTransactions, url: str, tenant: str
+) -> None:
+    patient = open_transactions(StorageSettings(url=url))
+    store, replays = ConversationStore(patient, SystemClock()), ReplayStore(patient, SystemClock())
+    name = f"conv_{tenant}"
+    await store.commit(turn(tenant, name, created=True))
+    made = ReplayRun(f"replay_{name}", name, "msg_1", 1, 1, ReplayChanges("gpt-4o", {}, {}))
+    async with holding(pool, f"DELETE FROM conversations WHERE id = '{name}'"):
+        waiting = asyncio.create_task(replays.begin(tenant, made))
+        await pool.run(lambda connection: connection.execute(UNTIL_ONE_WAITS).close())
+    with pytest.raises(ConversationNotFound):
+        await waiting
     await patient.close()
 
 

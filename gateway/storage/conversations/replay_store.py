@@ -44,7 +44,7 @@ class ReplayStore:
         }
 
         def work(connection: sa.Connection) -> None:
-            require_conversation(connection, tenant, replay.conversation_id)
+            require_conversation(connection, tenant, replay.conversation_id, lock=True)
             if connection.execute(insert_if_new(connection, TABLE).values(**for_row(TABLE, row))).rowcount != 1:
                 raise errors.ReplayRunning
 
