@@ -52,15 +52,21 @@ async def test_the_files_bytes_do_not_hold_what_was_deleted(file: tuple[Path, Da
     assert (await store.has_conversation("t", "conv_o4"), path.stat().st_size > 0) == (True, True)
 
 
-async def test_a_reader_in_the_way_only_delays_emptying_the_log(file: tuple[Path, DatabaseTransactions]) -> None:
-    """Deletion does not wait for whoever reads; the log is emptied as soon as nobody does."""
-    path, transactions = file
+async def deleted_while_read(path: Path, transactions: DatabaseTransactions) -> sqlite3.Connection:
+    """Deletes a conversation while somebody reads the file; returns who does."""
     store = ConversationStore(transactions, SystemClock())
     await store.commit(turn("t", "conv_1", WORD, created=True))
     reader = sqlite3.connect(path)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM messages").fetchone()
     assert await store.delete_conversation("t", "conv_1")
+    return reader
+
+
+async def test_a_reader_in_the_way_only_delays_emptying_the_log(file: tuple[Path, DatabaseTransactions]) -> None:
+    """Deletion does not wait for whoever reads; the log is emptied as soon as nobody does."""
+    path, transactions = file
+    reader = await deleted_while_read(path, transactions)
     assert not await transactions.wipe()
     reader.close()
     assert await transactions.wipe()
@@ -70,13 +76,7 @@ async def test_a_reader_in_the_way_only_delays_emptying_the_log(file: tuple[Path
 async def test_the_next_sweep_empties_the_log_that_a_reader_kept(file: tuple[Path, DatabaseTransactions]) -> None:
     """As docs/operations.md has it: nobody has to delete anything else for what was deleted to leave the file."""
     path, transactions = file
-    store = ConversationStore(transactions, SystemClock())
-    await store.commit(turn("t", "conv_1", WORD, created=True))
-    reader = sqlite3.connect(path)
-    reader.execute("BEGIN")
-    reader.execute("SELECT count(*) FROM messages").fetchone()
-    assert await store.delete_conversation("t", "conv_1")
-    reader.close()
+    (await deleted_while_read(path, transactions)).close()
     assert found(path), "the reader was in the way"
     await Retention(transactions, SystemClock(), Keeping()).expire_claims()
     assert found(path) == []

@@ -258,14 +258,6 @@ class CuttingProxy(ForwardingProxy):
         """After a cut that said so."""
         return self._refusing
 
-    def connected(self) -> socket.socket:
-        """A new connection to the server.
-
-        Raises:
-            OSError: there is none.
-        """
-        return socket.create_connection(self._to, timeout=30)
-
     def carry(self, client: socket.socket, server: socket.socket) -> None:
         """Message by message."""
         link = _Link(self, client, server)

@@ -1,6 +1,7 @@
 """A document that comes again in a later turn, by whichever road, stands once in the window (guarantee §14.6)."""
 
 import base64
+from functools import partial
 from typing import Any
 
 import pytest
@@ -193,23 +194,23 @@ def test_s14_6_in_the_middle_of_a_turn_the_text_is_not_lost(keeping: GatewayProc
     assert text_of(upstream.last.body).count(LATE) == 1
 
 
+def said_to(gateway: GatewayProcess, said: Json, conversation: str = "", **more: Any) -> str:
+    """Sends one message; returns its conversation."""
+    with http(gateway) as client:
+        headers = {"x-conversation-id": conversation} if conversation else {}
+        answer = client.post("/chat/completions", json={"messages": [said], **more}, headers=headers)
+    assert answer.status_code == 200, answer.text
+    return str(answer.headers["x-conversation-id"])
+
+
 @pytest.mark.parametrize("again", ["chat", "attachment"])
 def test_s14_6_a_block_that_shows_all_of_it_counts(keeping: GatewayProcess, upstream: MockUpstream, again: str) -> None:
     """The first left; a question brought the whole document back in its block; then it was sent again."""
     short = lamps(1)
     part = file_part("lamp.md", short.encode(), "text/markdown")
     attached = [{"file_data": base64.b64encode(short.encode()).decode(), "filename": "lamp.md"}]
-    limit = {"context": {"max_input_tokens": 2400}}
     question = {"type": "text", "text": "Who is the keeper of lamp 0?"}
-
-    def ask(said: Json, conversation: str = "", **more: Any) -> str:
-        body = {"model": "small", "messages": [said], **limit, **more}
-        with http(keeping) as client:
-            headers = {"x-conversation-id": conversation} if conversation else {}
-            answer = client.post("/chat/completions", json=body, headers=headers)
-        assert answer.status_code == 200, answer.text
-        return str(answer.headers["x-conversation-id"])
-
+    ask = partial(said_to, keeping, model="small", context={"max_input_tokens": 2400})
     upstream.handler = lambda _: Reply(text="ok")
     conversation = ask(user([part, question]))
     while keeper(0) in text_of(upstream.last.body):
@@ -247,15 +248,7 @@ def test_s14_6_a_pdf_that_goes_up_as_it_came_is_not_shown_as_text_besides(
     part = file_part("lamps.pdf", raw, "application/pdf")
     attached = [{"file_data": base64.b64encode(raw).decode(), "filename": "lamps.pdf"}]
     message = user([part, {"type": "text", "text": "Who keeps lamp 1?"}])
-
-    def ask(said: Json, conversation: str, **more: Any) -> str:
-        body = {"model": "gpt-4o", "messages": [said], **more}
-        with http(keeping) as client:
-            headers = {"x-conversation-id": conversation} if conversation else {}
-            answer = client.post("/chat/completions", json=body, headers=headers)
-        assert answer.status_code == 200, answer.text
-        return str(answer.headers["x-conversation-id"])
-
+    ask = partial(said_to, keeping, model="gpt-4o")
     conversation = ask(message, "")
     ask(user("And lamp 2?"), conversation, attachments=attached)
     ask(message, conversation)

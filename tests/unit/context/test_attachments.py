@@ -115,30 +115,6 @@ def test_s2_base64_data_urls_are_decoded(one_gateway: GatewayProcess, upstream: 
     assert "if a &lt;html and b> c" in forwarded(upstream) or "if a <html and b> c" in forwarded(upstream)
 
 
-@pytest.mark.parametrize(
-    ("document", "says"),
-    [
-        ({"content": ""}, "must not be empty"),
-        ({"content": " \n\t"}, "must not be empty"),
-        ({"content": url("text/plain", b"")}, "it has no text"),
-        ({"content": "<html><body><script>1</script></body></html>"}, "it has no text"),
-        ({"content": "data:text/plain;base64,@@@"}, "not base64"),
-        ({"content": url("image/png", b"\x89PNG")}, "image/png"),
-        ({"content": url("application/pdf", b"no pdf")}, "PDF"),
-    ],
-    ids=["empty", "white space", "empty url", "empty page", "no base64", "picture", "no pdf"],
-)
-def test_s2_a_content_without_text_is_a_400_that_names_it(
-    one_gateway: GatewayProcess, upstream: MockUpstream, document: Json, says: str
-) -> None:
-    """Bad input is a 4xx that names the field (guarantee §7), and no model is called for it."""
-    count = len(upstream.requests)
-    error = refused(one_gateway, document)
-    assert error["param"] == "attachments[1].content"
-    assert says in error["message"]
-    assert len(upstream.requests) == count
-
-
 def test_s2_attachments_are_listed_and_read(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """On both storages: in the order in which they came, each content once, in pages."""
     documents = [{"title": f"Paper {n}", "content": prose(n, 50), "source": f"shelf {n}"} for n in range(3)]
@@ -245,13 +221,21 @@ def test_s14_6_an_attachment_takes_each_form(one_gateway: GatewayProcess, upstre
         ({"file_data": "%%%", "filename": "a.txt"}, "attachments[1].file_data", "not base64"),
         ({"file_data": "AAEC/w=="}, "attachments[1].file_data", "no text document"),
         ({"file_data": url("application/pdf", b"%PDF none")}, "attachments[1].file_data", "PDF"),
+        ({"content": ""}, "attachments[1].content", "must not be empty"),
+        ({"content": " \n\t"}, "attachments[1].content", "must not be empty"),
+        ({"content": url("text/plain", b"")}, "attachments[1].content", "it has no text"),
+        ({"content": "<html><body><script>1</script></body></html>"}, "attachments[1].content", "it has no text"),
+        ({"content": "data:text/plain;base64,@@@"}, "attachments[1].content", "not base64"),
+        ({"content": url("image/png", b"\x89PNG")}, "attachments[1].content", "image/png"),
+        ({"content": url("application/pdf", b"no pdf")}, "attachments[1].content", "PDF"),
         (" ", "attachments[1].content", "must not be empty"),
         (7, "attachments[1]", "object"),
     ],
 )
-def test_s14_6_an_attachment_that_cannot_be_used_is_named(
+def test_s2_an_attachment_that_cannot_be_used_is_a_400_that_names_it(
     one_gateway: GatewayProcess, upstream: MockUpstream, document: Any, param: str, says: str
 ) -> None:
+    """§2, §14.6: bad input names the field (§7), and no model is called for it."""
     count = len(upstream.requests)
     error = refused(one_gateway, document)
     assert error["param"] == param

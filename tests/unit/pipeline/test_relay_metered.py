@@ -66,46 +66,34 @@ Case = tuple[str, Json, Any, Decimal | None, tuple[int, int], bool]
 SPOKEN = {"type": "tokens", "input_tokens": 14, "output_tokens": 9, "total_tokens": 23}
 DRAWN: Json = {"input_tokens": 50, "output_tokens": 4160, "total_tokens": 4210}
 IMAGE = {"created": 1, "data": [{"b64_json": base64.b64encode(bytes(300_000)).decode()}]}
+
+
+def embedded(given: Any, said: Json, tokens: int, *, estimated: bool) -> Case:
+    """Embeddings; without a cost where nobody counts tokens."""
+    cost = tokens * Decimal("2e-08") if tokens else None
+    return "/embeddings", {"model": "embedder", "input": given}, said, cost, (tokens, 0), estimated
+
+
+def completed(text: str, usage: Json | None, tokens: tuple[int, int], *, estimated: bool) -> Case:
+    """A completion of two words, of which so many tokens are billed."""
+    said = {"choices": [{"text": text}], **({} if usage is None else {"usage": usage})}
+    cost = tokens[0] * Decimal("2e-06") + tokens[1] * Decimal("8e-06")
+    return "/completions", {"model": "priced", "prompt": "one two"}, said, cost, tokens, estimated
+
+
+VECTOR = {"object": "list", "data": [{"embedding": [0.1] * 20_000}]}
+NO_VECTOR: Json = {"object": "list", "data": []}
+EIGHT, NONE = ({"usage": {"prompt_tokens": count, "total_tokens": count}} for count in (8, 0))
+WORDS = "three small words"
 CASES: dict[str, Case] = {
-    "embeddings": (
-        "/embeddings",
-        {"model": "embedder", "input": "x"},
-        {"object": "list", "data": [{"embedding": [0.1] * 20_000}], "usage": {"prompt_tokens": 8, "total_tokens": 8}},
-        8 * Decimal("2e-08"),
-        (8, 0),
-        False,
+    "embeddings": embedded("x", {**VECTOR, **EIGHT}, 8, estimated=False),
+    "usage before much else": embedded("x", {**EIGHT, **VECTOR}, 8, estimated=False),
+    "embeddings without usage": embedded(["one two", "three"], NO_VECTOR, 3, estimated=True),
+    "embeddings of a server that does not count": embedded(
+        ["one two", "three"], {**NO_VECTOR, **NONE}, 3, estimated=True
     ),
-    "usage before much else": (
-        "/embeddings",
-        {"model": "embedder", "input": "x"},
-        {"usage": {"prompt_tokens": 8, "total_tokens": 8}, "object": "list", "data": [{"embedding": [0.1] * 20_000}]},
-        8 * Decimal("2e-08"),
-        (8, 0),
-        False,
-    ),
-    "embeddings without usage": (
-        "/embeddings",
-        {"model": "embedder", "input": ["one two", "three"]},
-        {"object": "list", "data": []},
-        3 * Decimal("2e-08"),
-        (3, 0),
-        True,
-    ),
-    "embeddings of a server that does not count": (
-        "/embeddings",
-        {"model": "embedder", "input": ["one two", "three"]},
-        {"object": "list", "data": [], "usage": {"prompt_tokens": 0, "total_tokens": 0}},
-        3 * Decimal("2e-08"),
-        (3, 0),
-        True,
-    ),
-    "embeddings of a picture that nobody counts": (
-        "/embeddings",
-        {"model": "embedder", "input": [{"type": "image_url", "image_url": "data:,"}]},
-        {"object": "list", "data": [], "usage": {"prompt_tokens": 0, "total_tokens": 0}},
-        None,
-        (0, 0),
-        True,
+    "embeddings of a picture that nobody counts": embedded(
+        [{"type": "image_url", "image_url": "data:,"}], {**NO_VECTOR, **NONE}, 0, estimated=True
     ),
     "free moderations": (
         "/moderations",
@@ -116,69 +104,27 @@ CASES: dict[str, Case] = {
         True,
     ),
     "moderations without a price": ("/moderations", {"model": "unpriced", "input": "a b"}, {}, None, (2, 0), True),
-    "completions": (
-        "/completions",
-        {"model": "priced", "prompt": "x"},
-        {"choices": [{"text": "y"}], "usage": {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}},
-        5 * Decimal("2e-06") + 7 * Decimal("8e-06"),
-        (5, 7),
-        False,
+    "completions": completed(
+        "y", {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}, (5, 7), estimated=False
     ),
-    "completions without usage": (
-        "/completions",
-        {"model": "priced", "prompt": "one two"},
-        {"choices": [{"text": "three small words"}]},
-        2 * Decimal("2e-06") + 3 * Decimal("8e-06"),
-        (2, 3),
-        True,
+    "completions without usage": completed(WORDS, None, (2, 3), estimated=True),
+    "completions of a server that does not count what it reads": completed(
+        "y", {"prompt_tokens": 0, "completion_tokens": 7, "total_tokens": 7}, (2, 7), estimated=True
     ),
-    "completions of a server that does not count what it reads": (
-        "/completions",
-        {"model": "priced", "prompt": "one two"},
-        {"choices": [{"text": "y"}], "usage": {"prompt_tokens": 0, "completion_tokens": 7, "total_tokens": 7}},
-        2 * Decimal("2e-06") + 7 * Decimal("8e-06"),
-        (2, 7),
-        True,
+    "completions of a server that does not count what it writes": completed(
+        WORDS, {"prompt_tokens": 5, "completion_tokens": 0}, (5, 3), estimated=True
     ),
-    "completions of a server that does not count what it writes": (
-        "/completions",
-        {"model": "priced", "prompt": "one two"},
-        {"choices": [{"text": "three small words"}], "usage": {"prompt_tokens": 5, "completion_tokens": 0}},
-        5 * Decimal("2e-06") + 3 * Decimal("8e-06"),
-        (5, 3),
-        True,
+    "completions of a server that tells what it reads alone": completed(
+        WORDS, {"prompt_tokens": 5, "total_tokens": 5}, (5, 3), estimated=True
     ),
-    "completions of a server that tells what it reads alone": (
-        "/completions",
-        {"model": "priced", "prompt": "one two"},
-        {"choices": [{"text": "three small words"}], "usage": {"prompt_tokens": 5, "total_tokens": 5}},
-        5 * Decimal("2e-06") + 3 * Decimal("8e-06"),
-        (5, 3),
-        True,
+    "completions of a server that tells what it writes alone": completed(
+        "y", {"prompt_tokens": None, "completion_tokens": 7}, (2, 7), estimated=True
     ),
-    "completions of a server that tells what it writes alone": (
-        "/completions",
-        {"model": "priced", "prompt": "one two"},
-        {"choices": [{"text": "y"}], "usage": {"prompt_tokens": None, "completion_tokens": 7}},
-        2 * Decimal("2e-06") + 7 * Decimal("8e-06"),
-        (2, 7),
-        True,
+    "completions that wrote nothing, of a server that tells what it reads alone": completed(
+        "", {"prompt_tokens": 5}, (5, 0), estimated=True
     ),
-    "completions that wrote nothing, of a server that tells what it reads alone": (
-        "/completions",
-        {"model": "priced", "prompt": "one two"},
-        {"choices": [{"text": ""}], "usage": {"prompt_tokens": 5}},
-        5 * Decimal("2e-06"),
-        (5, 0),
-        True,
-    ),
-    "completions that wrote nothing": (
-        "/completions",
-        {"model": "priced", "prompt": "one two"},
-        {"choices": [{"text": ""}], "usage": {"prompt_tokens": 5, "completion_tokens": 0, "total_tokens": 5}},
-        5 * Decimal("2e-06"),
-        (5, 0),
-        False,
+    "completions that wrote nothing": completed(
+        "", {"prompt_tokens": 5, "completion_tokens": 0, "total_tokens": 5}, (5, 0), estimated=False
     ),
     "partly cached completions": (
         "/completions",

@@ -138,23 +138,19 @@ async def test_the_end_is_told_to_the_reader() -> None:
     assert await anext(batches, None) is None
 
 
-async def test_what_came_before_a_fault_was_said() -> None:
-    upstream = Upstream()
+@pytest.mark.parametrize(
+    ("end", "fault"),
+    [(b"data: {broken\n\n", UpstreamInvalidResponse), (b"", UpstreamInterrupted), (None, UpstreamTimeout)],
+    ids=["broken", "lost", "silent"],
+)
+async def test_what_came_before_a_fault_was_said(end: bytes | None, fault: type[Exception]) -> None:
+    upstream = Upstream(idle=0.05)
     stream = await upstream.opened()
     task = await pushing(stream, upstream)
-    upstream.says(word("before"), b"data: {broken\n\n")
-    with pytest.raises(UpstreamInvalidResponse):
-        await task
-    assert upstream.taken == ["before"]
-
-
-async def test_a_connection_that_is_lost_is_a_fault_behind_what_it_said() -> None:
-    upstream = Upstream()
-    stream = await upstream.opened()
-    task = await pushing(stream, upstream)
-    upstream.says(word("before"))
-    upstream.connection.eof_received()
-    with pytest.raises(UpstreamInterrupted):
+    upstream.says(word("before"), *([end] if end else ()))
+    if end == b"":
+        upstream.connection.eof_received()
+    with pytest.raises(fault):
         await task
     assert upstream.taken == ["before"]
 
@@ -182,16 +178,6 @@ async def test_an_answer_that_goes_on_behind_a_notice_is_whole(said: Json) -> No
     upstream.says(notice, word("one"), notice, word("two"), word("").replace(b"null", b'"stop"'), notice)
     upstream.connection.data_received(b"0\r\n\r\n")
     assert [text async for batch in stream._rest for text in words(batch)] == ["one", "two", ""]
-
-
-async def test_silence_is_a_fault_however_much_was_pushed() -> None:
-    upstream = Upstream(idle=0.05)
-    stream = await upstream.opened()
-    task = await pushing(stream, upstream)
-    upstream.says(word("one"))
-    with pytest.raises(UpstreamTimeout):
-        await task
-    assert upstream.taken == ["one"]
 
 
 async def test_a_fault_of_the_taker_is_raised_where_the_stream_is_awaited() -> None:

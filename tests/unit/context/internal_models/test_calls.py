@@ -147,7 +147,8 @@ async def test_s5_a_planner_is_asked_for_its_schema_and_billed_by_its_usage() ->
 async def test_s5_an_upstream_without_schemas_is_asked_for_json_and_then_for_text() -> None:
     def reply(body: dict[str, Any]) -> dict[str, Any] | GatewayError:
         kind = body.get("response_format", {}).get("type")
-        return refused(400, f"response_format {kind} is not supported") if kind else says("{}")
+        text = f"Invalid parameter: 'response_format' of type '{kind}' is not supported with this model."
+        return refused(400, text) if kind else says("{}")
 
     upstream, _, model = set_up(reply)
     for _ in range(2):

@@ -69,14 +69,14 @@ def id_after(found: RoutingCandidates, text: str) -> str:
     return found.named(lambda: f"conv_{text}_{next(numbers)}")
 
 
-def test_s12_5_a_conversations_id_leads_to_its_first_deployment_on_every_replica() -> None:
+def test_s12_5_a_conversations_or_completions_id_leads_to_its_first_deployment_on_every_replica() -> None:
     """Among the deployments of its order; nothing is stored."""
     entries = entry("m", "one", order=1), entry("m", "two", order=1), entry("m", "three", order=2, weight=5)
     served, other = router(*entries), router(*entries)
     for number in range(50):
         found = served.candidates("m", ANYBODY, said(f"question {number}"))
-        hint = RouteHint("t", id_after(found, str(number)))
-        assert other.candidates("m", ANYBODY, hint).first.id == found.first.id
+        for hint in (RouteHint("t", id_after(found, str(number))), RouteHint("t", behind=id_after(found, str(number)))):
+            assert other.candidates("m", ANYBODY, hint).first.id == found.first.id
 
 
 def test_s12_5_a_new_id_keeps_the_weights() -> None:
@@ -88,15 +88,6 @@ def test_s12_5_a_new_id_keeps_the_weights() -> None:
         assert named.first.id == found.first.id
         asked[named.first.id] += 1
     assert 15 <= asked["openai/m@two"] <= 75
-
-
-def test_s12_5_a_completions_id_leads_to_its_deployment_on_every_replica() -> None:
-    entries = entry("m", "one"), entry("m", "two")
-    served, other = router(*entries), router(*entries)
-    for number in range(50):
-        found = served.candidates("m", ANYBODY, said(f"question {number}"))
-        hint = RouteHint("t", behind=id_after(found, str(number)))
-        assert other.candidates("m", ANYBODY, hint).first.id == found.first.id
 
 
 @pytest.mark.parametrize("strategy", ["latency", "least_busy"])
