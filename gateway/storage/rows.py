@@ -1,5 +1,6 @@
 """Converts between rows and the data models."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -13,6 +14,13 @@ from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.conversation import ConversationMessage, TokenCounts
 
 MAX_INT = 2**63 - 1
+
+
+def lock_name(connection: sa.Connection, name: str) -> None:
+    """Locks a name against other transactions until this one ends. SQLite has one writer anyway."""
+    if connection.dialect.name != "sqlite":
+        number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big", signed=True)
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(number)))
 
 
 def pico(value: Decimal | None) -> int | None:

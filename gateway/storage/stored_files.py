@@ -5,7 +5,6 @@ Adding or deleting a file locks the tenant's files until the transaction ends. S
 was just added, and no two uploads use the same remainder of a quota.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
@@ -82,10 +81,8 @@ async def move_content(transactions: DatabaseTransactions, content: PlacedConten
 
 
 def alone_with_files(connection: sa.Connection, tenant: str) -> None:
-    """Locks a tenant's files against other changes until the transaction ends. SQLite has one writer anyway."""
-    if connection.dialect.name == "postgresql":
-        digest = hashlib.blake2b(f"files\0{tenant}".encode(), digest_size=8).digest()
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(int.from_bytes(digest, "big", signed=True))))
+    """Locks a tenant's files against other changes until the transaction ends."""
+    rows.lock_name(connection, f"files\0{tenant}")
 
 
 def _is_other(current: str | None) -> sa.ColumnElement[bool]:
@@ -291,7 +288,7 @@ def _let_go(
     )
     readers = set(connection.execute(read).scalars())
     groups |= dict.fromkeys(held_groups(connection, tenant, readers))
-    for conversation_id in readers - holders:
+    for conversation_id in sorted(readers - holders):
         forget_blocks(connection, tenant, conversation_id, now)
         delete_plans(connection, conversation_id)
         holders.add(conversation_id)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -14,14 +14,15 @@ from gateway.billing.cost import ledger_figures
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import ConversationNotFound, StorageUnavailable
-from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.conversation import ConversationRef, NewFrame, PromptFrame
 from gateway.core.types.past_turns import ReplayChanges, ReplayRun
+from gateway.storage.conversations.delete import forget_blocks
 from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.database.postgres import ATTEMPTS, PostgresTransactions
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns import roll_ups
-from tests.integration.commits import bill, contents, turn
+from tests.integration.commits import NOW, bill, contents, turn
 from tests.support.postgres import Postgres
 
 POOL = 3
@@ -45,7 +46,11 @@ async def pool(url: str) -> AsyncIterator[PostgresTransactions]:
 
 def ask(sql: str) -> Any:
     """A transaction of one question."""
-    return lambda connection: connection.execute(sa.text(sql)).scalar()
+    return lambda connection: result.scalar() if (result := connection.execute(sa.text(sql))).returns_rows else None
+
+
+def always(number: int) -> Callable[[object], int]:
+    return lambda _: number
 
 
 async def fill(pool: PostgresTransactions) -> set[int]:
@@ -53,10 +58,8 @@ async def fill(pool: PostgresTransactions) -> set[int]:
     return set(await asyncio.gather(*(pool.run(ask(f"{HERE} FROM pg_sleep(0.2)")) for _ in range(POOL))))
 
 
-UNTIL_ONE_WAITS = sa.text(
-    "DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted) LOOP PERFORM pg_sleep(0.01);"
-    " END LOOP; END $$"
-)
+UNTIL = "DO $$ BEGIN WHILE NOT {} LOOP PERFORM pg_sleep(0.01); END LOOP; END $$"
+UNTIL_ONE_WAITS = UNTIL.format("EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
 
 
 @contextlib.asynccontextmanager
@@ -325,7 +328,7 @@ async def test_s3_7_a_turn_that_waits_for_its_conversation_holds_back_no_other(
         await store.commit(turn(tenant, name, created=True, entry=summed))
     async with holding(pool, f"SELECT id FROM conversations WHERE id = '{held}' FOR UPDATE"):
         waiting = asyncio.create_task(store.commit(turn(tenant, held, "later", entry=summed)))
-        await pool.run(lambda connection: connection.execute(UNTIL_ONE_WAITS).close())
+        await pool.run(ask(UNTIL_ONE_WAITS))
         await store.commit(turn(tenant, free, "now", entry=summed))
         assert not waiting.done()
     await waiting
@@ -335,25 +338,45 @@ async def test_s3_7_a_turn_that_waits_for_its_conversation_holds_back_no_other(
 async def test_s13_1_two_deletions_of_what_one_user_said_take_turns(
     pool: PostgresTransactions, url: str, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They lock the sums of the user's days in one order, whichever of them their processes add to."""
+    """Each changes the user's sums of its process, then looks at those of all: the second waits before it changes."""
     patient = open_transactions(StorageSettings(url=url))
     store = ConversationStore(patient, SystemClock())
-    found: dict[str, int] = {}
-    for shard in range(2):
-        monkeypatch.setattr(roll_ups, "_shard", lambda _, shard=shard: shard)
+    shard_of: dict[str, int] = {}
+    for shard in range(3):
+        monkeypatch.setattr(roll_ups, "_shard", always(shard))
         name = f"conv_{tenant}_{shard}"
         entry = {"figures": ledger_figures(bill(tenant, name).metadata, bill(tenant, name).calls), "end_user": "ann"}
         await store.commit(turn(tenant, name, created=True, entry=entry))
         every = f"SELECT string_agg(encode(digest, 'hex'), ' ') FROM usage_days WHERE tenant = '{tenant}'"
-        found = dict.fromkeys((await pool.run(ask(every))).split(), shard) | found
-    first, last = sorted(found)
-    monkeypatch.setattr(roll_ups, "_shard", lambda _: found[last])
-    of_one = "SELECT 1 FROM usage_days WHERE digest = decode('{}', 'hex') FOR UPDATE NOWAIT"
-    async with holding(pool, of_one.format(first)):
-        waiting = asyncio.create_task(store.delete_conversation(tenant, f"conv_{tenant}_0"))
-        await pool.run(lambda connection: connection.execute(UNTIL_ONE_WAITS).close())
-        assert await pool.run(ask(of_one.format(last)), write=True) == 1
-    await waiting
+        shard_of = dict.fromkeys((await pool.run(ask(every))).split(), shard) | shard_of
+    others, *own = sorted(shard_of)
+    row = "SELECT 1 FROM usage_days WHERE digest = decode('{}', 'hex') FOR UPDATE NOWAIT"
+    deletions: list[asyncio.Task[bool]] = []
+    async with holding(pool, row.format(others)):
+        for number, mine in enumerate(own):
+            monkeypatch.setattr(roll_ups, "_shard", always(shard_of[mine]))
+            deletions.append(asyncio.create_task(store.delete_conversation(tenant, f"conv_{tenant}_{number}")))
+            waiting = f"(SELECT count(*) FROM pg_locks WHERE NOT granted) > {number}"
+            await pool.run(ask(UNTIL.format(waiting)))
+        assert await pool.run(ask(row.format(own[-1])), write=True) == 1
+    assert await asyncio.gather(*deletions) == [True, True]
+    await patient.close()
+
+
+async def test_s3_7_blocks_are_forgotten_of_a_conversation_that_is_locked(
+    pool: PostgresTransactions, url: str, tenant: str
+) -> None:
+    """As other deletions do it: who deletes frames first and then waits for the conversation locks them out."""
+    patient = open_transactions(StorageSettings(url=url))
+    store, name = ConversationStore(patient, SystemClock()), f"conv_{tenant}"
+    await store.commit(turn(tenant, name, created=True, frame=NewFrame("m", True, PromptFrame())))
+    async with holding(pool, f"SELECT id FROM conversations WHERE id = '{name}' FOR UPDATE"):
+        forgetting = asyncio.create_task(patient.run(lambda c: forget_blocks(c, tenant, name, NOW), write=True))
+        await pool.run(ask(UNTIL_ONE_WAITS))
+        assert await pool.run(
+            ask(f"SELECT 1 FROM frames WHERE conversation_id = '{name}' FOR UPDATE NOWAIT"), write=True
+        )
+    await forgetting
     await patient.close()
 
 
@@ -367,7 +390,7 @@ async def test_s13_a_replay_of_what_is_being_deleted_is_not_found(
     made = ReplayRun(f"replay_{name}", name, "msg_1", 1, 1, ReplayChanges("gpt-4o", {}, {}))
     async with holding(pool, f"DELETE FROM conversations WHERE id = '{name}'"):
         waiting = asyncio.create_task(replays.begin(tenant, made))
-        await pool.run(lambda connection: connection.execute(UNTIL_ONE_WAITS).close())
+        await pool.run(ask(UNTIL_ONE_WAITS))
     with pytest.raises(ConversationNotFound):
         await waiting
     await patient.close()

@@ -19,7 +19,7 @@ from gateway.core import errors
 from gateway.core.types.keys import RateWindow
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
-from gateway.storage.rows import MAX_INT
+from gateway.storage.rows import MAX_INT, lock_name
 
 # Where the library `limits` counts without Valkey: in a table that replicas share. The library has no storage for that.
 
@@ -48,7 +48,7 @@ class TableWindows(Storage, SlidingWindowCounterSupport):
         before, now = _digest(key, window - 1), _digest(key, window)
 
         def work(connection: sa.Connection) -> bool:
-            lock(connection, key)
+            lock_name(connection, key)
             found = _amounts(connection, before, now)
             if amount > 0 and int(found.get(before, 0) * (left / expiry)) + found.get(now, 0) + amount > limit:
                 return False
@@ -76,13 +76,6 @@ class TableWindows(Storage, SlidingWindowCounterSupport):
 def _amounts(connection: sa.Connection, *keys: bytes) -> dict[bytes, int]:
     query = sa.select(COUNTERS.c.key, COUNTERS.c.amount).where(COUNTERS.c.key.in_(keys))
     return {bytes(row.key): row.amount for row in connection.execute(query)}
-
-
-def lock(connection: sa.Connection, key: str) -> None:
-    """Locks the counts of a key against other changes until the transaction ends."""
-    if connection.dialect.name != "sqlite":
-        number = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big", signed=True)
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(number)))
 
 
 def _digest(key: str, window: int) -> bytes:
@@ -170,7 +163,7 @@ class TableRates(LibraryRates):
         digest, now = key.encode(), time.time()
 
         def work(connection: sa.Connection) -> bool:
-            lock(connection, key)
+            lock_name(connection, key)
             connection.execute(SLOTS.delete().where(SLOTS.c.key == digest, SLOTS.c.expires_at <= now))
             others = (SLOTS.c.key == digest, SLOTS.c.request_id != request_id)
             count = connection.execute(sa.select(sa.func.count()).select_from(SLOTS).where(*others)).scalar()

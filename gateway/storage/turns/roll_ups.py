@@ -19,7 +19,7 @@ from gateway.core import jsons
 from gateway.core.types import bill
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import RowInsert
-from gateway.storage.rows import MAX_INT, utc
+from gateway.storage.rows import MAX_INT, lock_name, utc
 
 SHARDS = 16
 """Rows over which processes spread what they add to one sum, so that they do not wait for each other."""
@@ -159,28 +159,21 @@ def rename_users(connection: sa.Connection, where: sa.ColumnElement[bool], name:
         return
     connection.execute(table.update().where(named).values(end_user=name))
     counted = [row for row in found if row["rolled_up"]]
-    named_days = sorted({(row["tenant"], utc(row["created_at"]).date(), row["end_user"]) for row in counted})
-    for each in named_days:
-        _locked(connection, *each)
+    for tenant in sorted({row["tenant"] for row in counted}):
+        # One at a time: of two that lock the user's sums of all processes, each after changing its own, one would fail.
+        lock_name(connection, f"users\0{tenant}")
     add_to_days(connection, counted, -1)
     add_to_days(connection, [{**row, "end_user": name} for row in counted])
-    _forget_empty(connection, named_days)
-
-
-def _locked(connection: sa.Connection, tenant: str, day: date, user: str) -> Sequence[Any]:
-    """Reads and locks the roll-ups of a user's day, those that other processes add to included. All are locked before
-    one is changed, and in one order: of two that rename users at once, one waits."""
-    table = schema.usage_days
-    query = sa.select(table).where(table.c.tenant == tenant, table.c.day == day, table.c.end_user == user)
-    return connection.execute(query.order_by(table.c.digest).with_for_update()).all()
+    _forget_empty(connection, {(row["tenant"], utc(row["created_at"]).date(), row["end_user"]) for row in counted})
 
 
 def _forget_empty(connection: sa.Connection, named: Iterable[tuple[str, date, str]]) -> None:
     """Deletes roll-ups of users of whom they count nothing any more."""
     table = schema.usage_days
-    for tenant, day, user in named:
+    for tenant, day, user in sorted(named):
+        of_user = (table.c.tenant == tenant, table.c.day == day, table.c.end_user == user)
         left: dict[tuple[Any, ...], list[Any]] = {}
-        for row in _locked(connection, tenant, day, user):
+        for row in connection.execute(sa.select(table).where(*of_user).order_by(table.c.digest).with_for_update()):
             left.setdefault(tuple(getattr(row, name) for name in WHO), []).append(row)
         gone = [row.digest for group in left.values() if not sum(row.requests for row in group) for row in group]
         if gone:
