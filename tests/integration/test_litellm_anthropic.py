@@ -292,6 +292,16 @@ async def test_s7_1_what_litellm_cannot_translate_is_a_400_that_names_the_field(
     assert not provider.called
 
 
+@pytest.mark.parametrize("hint", ["safety_identifier", "prompt_cache_key", "prompt_cache_retention"])
+async def test_s1_hints_that_change_no_answer_do_not_go_to_a_provider_that_lacks_them(
+    provider: respx.Route, hint: str
+) -> None:
+    """They name the user and the cache here, too, and Codex sends one with every request."""
+    provider.mock(httpx.Response(200, json=wire.message(wire.text("x"))))
+    await complete(deployment(SONNET), **{hint: "24h"})
+    assert hint not in sent(provider)
+
+
 async def test_s7_a_parameter_that_the_provider_lacks_is_a_400(provider: respx.Route) -> None:
     """§7: bad input is a 4xx that names the field; `drop_params` in the configuration drops it instead."""
     with pytest.raises(errors.InvalidRequest) as caught:

@@ -174,6 +174,8 @@ LITELLM_OWN = ("response_ms", "_response_ms")
 """Fields that litellm adds."""
 WITHHELD = ("model", "metadata", "store")
 """Fields of a request that are not passed to litellm."""
+HINTS = frozenset({"prompt_cache_key", "prompt_cache_retention", "safety_identifier"})
+"""Fields that change no answer, and that the gateway itself reads; agents send some with every request."""
 BODY_IS_MERGED = ("gemini/", "vertex_ai/gemini", "vertex_ai_beta/")
 """Routes for which litellm merges `extra_body` unchanged into the provider's body."""
 NOT_A_CLIENTS = re.compile(
@@ -369,13 +371,22 @@ class _LitellmCall:
     async def ask(self, body: dict[str, Any]) -> Any:
         """Calls the provider; returns litellm's response object. Raises GatewayError: see `gateway_error`."""
         deployment = self.deployment
-        wanted = arguments(deployment, body, self._owned())
         timeout = httpx.Timeout(
             connect=deployment.connect_timeout, read=deployment.first_byte_timeout, write=None, pool=None
         )
         async with self.translated():
+            wanted = arguments(deployment, self._without_hints(body), self._owned())
             wanted |= self._fitting_thinking(wanted)
             return await self._litellm.acompletion(**wanted, **self._transport(), timeout=timeout)
+
+    def _without_hints(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Returns a request without the hints that its provider lacks. Raises: as litellm."""
+        hints = HINTS & body.keys()
+        if not hints:
+            return body
+        known = self._litellm.get_supported_openai_params(model=self.deployment.route) or ()
+        lacked = hints.difference(known, self.deployment.options.get("allowed_openai_params") or ())
+        return {name: value for name, value in body.items() if name not in lacked}
 
     def _fitting_thinking(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Returns what replaces an effort for Claude that would be a budget of thinking above the limit of the answer,

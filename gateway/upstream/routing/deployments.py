@@ -43,7 +43,7 @@ REQUEST_FIELDS = frozenset(
         *("max_completion_tokens", "modalities", "prediction", "audio", "presence_penalty", "frequency_penalty"),
         *("logit_bias", "user", "response_format", "seed", "tools", "tool_choice", "parallel_tool_calls", "logprobs"),
         *("top_logprobs", "functions", "function_call", "reasoning_effort", "verbosity", "safety_identifier"),
-        *("service_tier", "prompt_cache_key", "thinking", "web_search_options"),
+        *("service_tier", "prompt_cache_key", "prompt_cache_retention", "thinking", "web_search_options"),
     }
 )
 """Fields of a chat request that litellm translates; an entry may set defaults for them."""
