@@ -1,7 +1,7 @@
 """What is stored of a settled request: its bill, new messages, answers, attachments, chain keys; and what is recorded
 of its conversation where none of that is stored."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -32,16 +32,14 @@ MAX_ERROR_CHARS = 2000
 """Characters that are stored of an error."""
 
 
+@dataclass(slots=True)
 class TurnRecorder:
     """Builds what is committed of a settled request."""
 
-    def __init__(
-        self, store: ConversationStore, match: str, frames: UnstoredFrames | None, loops: decision.ToolLoops | None
-    ) -> None:
-        self._store = store
-        self._match = match
-        self._frames = frames
-        self._loops = loops
+    _store: ConversationStore
+    _match: str
+    _frames: UnstoredFrames | None
+    _loops: decision.ToolLoops | None
 
     async def commit_of(self, settled: SettledRequest) -> turn.TurnCommit:
         """Builds turn and bill for one transaction."""

@@ -245,17 +245,15 @@ class _ReplayState:
     message: Json | None = None
 
 
+@dataclass(slots=True)
 class TurnReplayer:
     """Runs replays. It holds no state between them."""
 
-    def __init__(
-        self, pipeline: LimitedPipeline, store: ConversationStore, replays: ReplayStore, past: PastReader
-    ) -> None:
-        self._pipeline = pipeline
-        self._store = store
-        self._replays = replays
-        self._past = past
-        self._tasks = BackgroundTasks()
+    _pipeline: LimitedPipeline
+    _store: ConversationStore
+    _replays: ReplayStore
+    _past: PastReader
+    _tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
 
     async def run(self, work: ReplayWork) -> bool:
         """Replays the turns after the last finished one. Returns whether all are done; else a tool is needed.

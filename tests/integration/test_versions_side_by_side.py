@@ -381,39 +381,31 @@ async def test_a_migration_that_fails_in_its_middle_leaves_the_old_schema(
     assert await said(store, "conv_1") == ["q1", "a1", "q2", "a2"]
 
 
-async def test_sqlites_migration_waits_for_a_writer(tmp_path: Path) -> None:
-    """ADR 10: also longer than a request would."""
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("PRAGMA journal_mode = WAL", "BEGIN IMMEDIATE"),
+        ("CREATE TABLE something (id INTEGER)", "BEGIN", "SELECT * FROM something"),
+    ],
+    ids=["a writer", "who reads a file without a log"],
+)
+async def test_sqlites_migration_waits_for_a_writer_and_for_who_reads(
+    tmp_path: Path, statements: tuple[str, ...]
+) -> None:
+    """ADR 10: also longer than a request would. The change to a write-ahead log, for which SQLite does not wait, is no
+    reason to fail: as when ten processes meet at a new file."""
     file = tmp_path / "gateway.db"
     transactions = open_transactions(StorageSettings(url=f"sqlite:///{file}", timeout=0.1))
-    writer = sqlite3.connect(file, isolation_level=None)
-    writer.execute("PRAGMA journal_mode = WAL")
-    writer.execute("BEGIN IMMEDIATE")
+    other = sqlite3.connect(file, isolation_level=None)
+    for statement in statements:
+        other.execute(statement).fetchall()
     with pytest.raises(StorageUnavailable):
         await migrate(transactions, limit=0.3)
     migrating = asyncio.ensure_future(migrate(transactions))
     await asyncio.wait({migrating}, timeout=0.5)
     assert not migrating.done()
-    writer.execute("ROLLBACK")
+    other.execute("ROLLBACK")
     await migrating
     assert await ConversationStore(transactions, SystemClock()).ready()
-    writer.close()
-    await transactions.close()
-
-
-async def test_sqlites_migration_waits_for_who_reads_a_file_without_a_log(tmp_path: Path) -> None:
-    """ADR 10: the change to a write-ahead log, for which SQLite does not wait, is no reason to fail: as when ten
-    processes meet at a new file."""
-    file = tmp_path / "gateway.db"
-    reader = sqlite3.connect(file, isolation_level=None)
-    reader.execute("CREATE TABLE something (id INTEGER)")
-    reader.execute("BEGIN")
-    reader.execute("SELECT * FROM something").fetchall()
-    transactions = open_transactions(StorageSettings(url=f"sqlite:///{file}", timeout=0.1))
-    migrating = asyncio.ensure_future(migrate(transactions))
-    await asyncio.wait({migrating}, timeout=0.5)
-    assert not migrating.done()
-    reader.execute("ROLLBACK")
-    await migrating
-    assert await ConversationStore(transactions, SystemClock()).ready()
-    reader.close()
+    other.close()
     await transactions.close()

@@ -110,14 +110,12 @@ NO_NAME = ConversationRef()
 PING = asgi.named_event({"type": "ping"})
 
 
+@dataclass(slots=True)
 class MessagesEndpoint:
-    def __init__(
-        self, answering: CompletionHandler, settings: Settings, resends: BodyCache, store: ConversationStore
-    ) -> None:
-        self._answering = answering
-        self._settings = settings
-        self._resends = resends
-        self._store = store
+    _answering: CompletionHandler
+    _settings: Settings
+    _resends: BodyCache
+    _store: ConversationStore
 
     async def __call__(
         self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send, caller: RequestCaller | None = None

@@ -3,7 +3,7 @@ No model is called for it, so it costs nothing and leaves no bill. Also finds st
 (`item_reference`)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from gateway.api.api_call import received
@@ -125,16 +125,14 @@ class ResolvedItems(NamedTuple):
     """Makes the compaction item where the client wants one when its history is compacted."""
 
 
+@dataclass(slots=True)
 class CompactionEndpoint:
     """The endpoint, and the functions that the endpoint of responses shares."""
 
-    def __init__(
-        self, store: ConversationStore, auth: KeyAuthenticator, settings: Settings, clock: ports.Clock
-    ) -> None:
-        self._store = store
-        self._auth = auth
-        self._settings = settings
-        self._clock = clock
+    _store: ConversationStore
+    _auth: KeyAuthenticator
+    _settings: Settings
+    _clock: ports.Clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers `POST /v1/responses/compact`."""

@@ -1,7 +1,7 @@
 """`/v1/responses`: creates responses, plain and streamed, and serves stored ones."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -181,14 +181,12 @@ def _number(value: str | None) -> int:
     return int(value)
 
 
+@dataclass(slots=True)
 class ResponsesEndpoint:
-    def __init__(
-        self, answering: CompletionHandler, settings: Settings, resends: BodyCache, compaction: CompactionEndpoint
-    ) -> None:
-        self._answering = answering
-        self._settings = settings
-        self._resends = resends
-        self._compaction = compaction
+    _answering: CompletionHandler
+    _settings: Settings
+    _resends: BodyCache
+    _compaction: CompactionEndpoint
 
     async def __call__(
         self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send, caller: RequestCaller | None = None

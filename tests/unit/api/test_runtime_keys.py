@@ -108,28 +108,18 @@ async def test_s12_2_a_revoked_key_counts_for_three_seconds_at_most() -> None:
         await keys.policy(KEY)
 
 
-async def test_s12_2_what_was_asked_holds_from_when_it_was_asked() -> None:
-    """A storage that takes long to answer makes no answer newer."""
+@pytest.mark.parametrize("here", [False, True], ids=["elsewhere", "in this process"])
+async def test_s12_2_what_was_asked_before_a_change_holds_from_when_it_was_asked(*, here: bool) -> None:
+    """A storage that takes long to answer makes no answer newer; a change in this process counts at once."""
     store = Store()
     keys, clock = known(store)
     store.gate = asyncio.Event()
     asking = await under_way(keys)
-    clock.seconds = KNOWN_SECONDS + 1
     revoked(store)
-    store.gate.set()
-    await asking
-    with pytest.raises(Unauthorized):
-        await keys.policy(KEY)
-
-
-async def test_s12_2_a_change_in_this_process_counts_at_once() -> None:
-    """Also where the storage is being asked as it is made."""
-    store = Store()
-    keys, _ = known(store)
-    store.gate = asyncio.Event()
-    asking = await under_way(keys)
-    revoked(store)
-    keys.changed()
+    if here:
+        keys.changed()
+    else:
+        clock.seconds = KNOWN_SECONDS + 1
     store.gate.set()
     await asking
     with pytest.raises(Unauthorized):
