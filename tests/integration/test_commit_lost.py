@@ -16,19 +16,13 @@ from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, contents, listed, turn
 from tests.support.postgres import Postgres
 from tests.support.proxies import CuttingProxy, Moment
-from tests.support.schemas import bring_up
+from tests.support.schemas import migrate_at
 
 
 @pytest.fixture(scope="module")
 def database(postgres: Postgres) -> str:
     url = postgres.new_database()
-
-    async def prepare() -> None:
-        transactions = open_transactions(StorageSettings(url=url))
-        await bring_up(transactions)
-        await transactions.close()
-
-    asyncio.run(prepare())
+    migrate_at(url)
     return url
 
 

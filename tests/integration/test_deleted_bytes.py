@@ -8,23 +8,20 @@ from pathlib import Path
 import pytest
 
 from gateway.core.clock import SystemClock
-from gateway.core.config.settings import StorageSettings
-from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
 from tests.integration.test_deletion import WORD, Keeping, full_turn
-from tests.support.schemas import bring_up
+from tests.support.schemas import brought_up
 
 
 @pytest.fixture
 async def file(tmp_path: Path) -> AsyncIterator[tuple[Path, DatabaseTransactions]]:
     """A database file of the test's own."""
     path = tmp_path / "own.db"
-    opened = open_transactions(StorageSettings(url=f"sqlite:///{path}"))
-    await bring_up(opened)
-    yield path, opened
-    await opened.close()
+    async with brought_up(f"sqlite:///{path}") as opened:
+        yield path, opened
 
 
 def found(path: Path) -> list[str]:

@@ -44,7 +44,7 @@ from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, message, turn
 from tests.integration.test_roll_ups import UNPRICED, paid
 from tests.support.marks import few_or_many
-from tests.support.schemas import bring_up, in_a_thread
+from tests.support.schemas import brought_up, in_a_thread
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 QUESTIONS = ("100% of it", "50_ways", "back\\slash", "ÄPFEL and pears", "äpfel", "Straße", "", None)
@@ -59,10 +59,8 @@ T = TypeVar("T")
 @pytest.fixture
 async def transactions(storage_url: str) -> AsyncIterator[DatabaseTransactions]:
     """A database of the test's own: these lists are over all tenants."""
-    opened = open_transactions(StorageSettings(url=storage_url))
-    await bring_up(opened)
-    yield opened
-    await opened.close()
+    async with brought_up(storage_url) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")

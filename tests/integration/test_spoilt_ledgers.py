@@ -11,12 +11,10 @@ import pytest
 from gateway.billing.cost import with_figures
 from gateway.cli import main
 from gateway.core.clock import SystemClock
-from gateway.core.config.settings import StorageSettings
 from gateway.core.types.turn import TurnCommit
-from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill
-from tests.support.schemas import bring_up
+from tests.support.schemas import brought_up
 
 
 @pytest.fixture
@@ -24,11 +22,9 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> sqlite3.Connectio
     """One bill in the file that is the default; open to whoever knows SQL."""
 
     async def make() -> None:
-        transactions = open_transactions(StorageSettings(url=f"sqlite:///{tmp_path / 'context-gateway.db'}"))
-        await bring_up(transactions)
         made = with_figures(replace(bill("t", None), request_id="req_1"))
-        await ConversationStore(transactions, SystemClock()).commit(TurnCommit(made))
-        await transactions.close()
+        async with brought_up(f"sqlite:///{tmp_path / 'context-gateway.db'}") as transactions:
+            await ConversationStore(transactions, SystemClock()).commit(TurnCommit(made))
 
     monkeypatch.chdir(tmp_path)
     asyncio.run(make())

@@ -14,11 +14,11 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.types.report_lists import RequestChoice
 from gateway.core.types.turn import TurnCommit
 from gateway.operations.tail import REACH, LedgerTail
-from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.ledger import open_ledger
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill
-from tests.support.schemas import bring_up
+from tests.support.schemas import brought_up
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -26,10 +26,8 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 @pytest.fixture
 async def transactions(storage_url: str) -> AsyncIterator[DatabaseTransactions]:
     """A database of the test's own."""
-    opened = open_transactions(StorageSettings(url=storage_url))
-    await bring_up(opened)
-    yield opened
-    await opened.close()
+    async with brought_up(storage_url) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from gateway.storage.audit_events import (
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
-from tests.support.schemas import bring_up
+from tests.support.schemas import brought_up
 
 ANN = AuditActor("key_ann", "Ann")
 NUMBER = EVENTS.c.number
@@ -38,10 +38,8 @@ NUMBER = EVENTS.c.number
 @pytest.fixture
 async def own(storage_url: str) -> AsyncIterator[DatabaseTransactions]:
     """A database of the test's own, as the trail belongs to nobody alone."""
-    opened = open_transactions(StorageSettings(url=storage_url))
-    await bring_up(opened)
-    yield opened
-    await opened.close()
+    async with brought_up(storage_url) as opened:
+        yield opened
 
 
 def trail_of(transactions: DatabaseTransactions) -> AuditLog:
@@ -141,11 +139,9 @@ async def test_s12_12_that_the_last_are_gone_is_found_with_an_earlier_export(own
 async def test_s12_12_events_of_another_secret_do_not_hold(own: DatabaseTransactions, tmp_path: Any) -> None:
     """A chain that was made anew elsewhere, row by row."""
     await five_events(own)
-    forged = open_transactions(StorageSettings(url=f"sqlite:///{tmp_path}/forged.db"))
-    await bring_up(forged)
-    await five_events(forged)
-    rows = await forged.run(lambda c: [row._asdict() for row in c.execute(sa.select(EVENTS).order_by(NUMBER))])
-    await forged.close()
+    async with brought_up(f"sqlite:///{tmp_path}/forged.db") as forged:
+        await five_events(forged)
+        rows = await forged.run(lambda c: [row._asdict() for row in c.execute(sa.select(EVENTS).order_by(NUMBER))])
     await take_triggers_away(own)
     await run(own, EVENTS.delete(), EVENTS.insert().values(rows))
     assert (await verify(own)).broken == 1

@@ -14,19 +14,18 @@ from hypothesis import HealthCheck, given, settings
 from gateway.api.conversations.import_check import parse_export
 from gateway.core import jsons
 from gateway.core.clock import SystemClock
-from gateway.core.config.settings import StorageSettings
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import TurnCommit
 from gateway.storage.conversations import transfers
 from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database import schema
-from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
+from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, contents, turn
 from tests.integration.exports import Json, bare, documents, user_message, without_ids
 from tests.integration.test_deletion import full_turn, rows
 from tests.integration.traces import traces
-from tests.support.schemas import bring_up
+from tests.support.schemas import brought_up
 
 ANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
@@ -40,10 +39,8 @@ def transfer(transactions: DatabaseTransactions) -> ConversationTransfer:
 @pytest.fixture
 async def elsewhere(tmp_path: Path) -> AsyncIterator[ConversationTransfer]:
     """The same of another storage, on SQLite."""
-    opened = open_transactions(StorageSettings(url=f"sqlite:///{tmp_path}/elsewhere.db"))
-    await bring_up(opened)
-    yield ConversationTransfer(opened, SystemClock())
-    await opened.close()
+    async with brought_up(f"sqlite:///{tmp_path}/elsewhere.db") as opened:
+        yield ConversationTransfer(opened, SystemClock())
 
 
 async def exported(transfer: ConversationTransfer, tenant: str, conversation_id: str) -> bytes:

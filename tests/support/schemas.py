@@ -5,7 +5,7 @@ import contextlib
 import functools
 import sqlite3
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -39,6 +39,15 @@ async def bring_up(transactions: DatabaseTransactions) -> None:
     if not transactions.remote and await transactions.run(revision_of) is None:
         await transactions.run(copy)
     await migrate(transactions)
+
+
+@contextlib.asynccontextmanager
+async def brought_up(url: str) -> AsyncIterator[DatabaseTransactions]:
+    """A database on the current schema, closed at the end."""
+    opened = open_transactions(StorageSettings(url=url))
+    await bring_up(opened)
+    yield opened
+    await opened.close()
 
 
 def migrate_at(url: str) -> None:
