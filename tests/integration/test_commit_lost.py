@@ -16,14 +16,11 @@ from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, contents, listed, turn
 from tests.support.postgres import Postgres
 from tests.support.proxies import CuttingProxy, Moment
-from tests.support.schemas import migrate_at
 
 
 @pytest.fixture(scope="module")
 def database(postgres: Postgres) -> str:
-    url = postgres.new_database()
-    migrate_at(url)
-    return url
+    return postgres.new_database()
 
 
 @pytest.fixture
