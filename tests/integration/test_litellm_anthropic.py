@@ -279,6 +279,7 @@ async def test_s8_a_client_cannot_set_what_is_the_operators(provider: respx.Rout
         ({"messages": [{"role": "system", "content": "x"}]}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "odd"}]}]}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": None}]}]}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages"),
     ],
 )
 async def test_s7_1_what_litellm_cannot_translate_is_a_400_that_names_the_field(

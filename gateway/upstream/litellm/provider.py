@@ -32,10 +32,10 @@ ASIDE = re.compile(
     re.DOTALL,
 )
 NAMED_PARAMETER = re.compile(
-    r"parameters: \['(\w+)'|\b(tool_choice|response_format|tool type|(?:user|system) message)s?\b"
+    r"parameters: \['(\w+)'|\b(tool_choice|response_format|tool type|Image url|(?:user|system) message)s?\b"
 )
 """How litellm names a field that it refuses, or an element of one."""
-FIELDS_OF_ELEMENTS = {"tool type": "tools", "user message": "messages", "system message": "messages"}
+FIELDS_OF_ELEMENTS = {"tool type": "tools"} | dict.fromkeys(("Image url", "user message", "system message"), "messages")
 SECRET_OPTION = re.compile(r"key|secret|token|credential|password")
 MAX_MESSAGE_CHARS = 1000
 ERROR_TYPES_BY_STATUS = {
@@ -269,7 +269,7 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
     if found.get("messages") and (is_claude or provider_of(deployment) in GEMINIS):
         found["messages"] = sound_chat(found["messages"], is_claude=is_claude)
     if is_claude:
-        _check_functions(found.get("tools"))
+        _check_tools(found.get("tools"))
         _check_format(found.get("response_format"))
     _make_arguments_objects(found.get("messages"))
     if extra and deployment.route.startswith(BODY_IS_MERGED):
@@ -286,16 +286,23 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
     return {**extra, **found, **keyed, **addressed, **headed, **options, **own}
 
 
-def _check_functions(tools: Any) -> None:
-    """Raises InvalidRequest: a function has no name. litellm's own error names only the key that it stumbled over."""
+def _check_tools(tools: Any) -> None:
+    """Raises InvalidRequest: a tool has no type, or a function no name. litellm's own error names only the key that it
+    stumbled over."""
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
-        if not isinstance(tool, dict) or tool.get("type") != "function":
+        if not isinstance(tool, dict):
             continue
-        function = tool.get("function")
-        if not isinstance(function, dict):
-            raise errors.missing(f"tools[{index}].function")
-        if not isinstance(function.get("name"), str):
-            raise errors.missing(f"tools[{index}].function.name")
+        where, kind = f"tools[{index}]", tool.get("type")
+        if not {"type", "name"} & tool.keys():
+            raise errors.missing(f"{where}.type")
+        if kind in ("function", "custom") and not isinstance(tool.get(kind), dict):
+            raise errors.missing(f"{where}.{kind}")
+        if kind != "function":
+            continue
+        if not isinstance(tool[kind].get("name"), str):
+            raise errors.missing(f"{where}.function.name")
+        if not isinstance(tool[kind].get("parameters") or {}, dict):
+            raise errors.invalid(f"{where}.function.parameters", "must be an object")
 
 
 def _check_format(asked: Any) -> None:

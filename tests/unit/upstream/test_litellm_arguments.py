@@ -73,9 +73,13 @@ def test_what_is_the_operators_is_refused_from_a_client(field: str) -> None:
         ({"type": "function"}, "tools[1].function"),
         ({"type": "function", "function": {}}, "tools[1].function.name"),
         ({"type": "function", "function": {"name": None}}, "tools[1].function.name"),
+        ({"type": "function", "function": {"name": "g", "parameters": "x"}}, "tools[1].function.parameters"),
+        ({"type": "function", "function": {"name": "g", "parameters": True}}, "tools[1].function.parameters"),
+        ({"type": "custom", "name": "g"}, "tools[1].custom"),
+        ({"function": {"name": "g"}}, "tools[1].type"),
     ],
 )
-def test_s7_1_a_function_without_a_name_is_refused_by_its_place(tool: dict[str, Any], field: str) -> None:
+def test_s7_1_a_tool_that_is_none_is_refused_by_its_place(tool: dict[str, Any], field: str) -> None:
     """litellm's own error was a key in quotation marks."""
     tools = [{"type": "function", "function": {"name": "f"}}, tool]
     with pytest.raises(InvalidRequest) as caught:
