@@ -18,6 +18,7 @@ from gateway.core.types.conversation import ConversationRef, NewFrame, PromptFra
 from gateway.core.types.past_turns import ReplayChanges, ReplayRun
 from gateway.storage.conversations.delete import forget_blocks
 from gateway.storage.conversations.replay_store import ReplayStore
+from gateway.storage.database.migrate import migrate
 from gateway.storage.database.postgres import ATTEMPTS, PostgresTransactions
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
@@ -313,6 +314,20 @@ async def test_a_pooler_keeps_nothing_between_transactions(url: str) -> None:
     assert await pooled.run(ask("SELECT count(*) FROM pg_prepared_statements WHERE statement = 'SELECT 7'")) == 0
     assert await pooled.run(ask("SHOW lock_timeout")) == "0"
     await pooled.close()
+
+
+@pytest.mark.parametrize("said", ["-c%20search_path%3Dapart", "--search-path%3Dapart%20-cwork_mem=5MB"])
+async def test_s9_a_url_names_a_schema_of_its_own(url: str, said: str) -> None:
+    """As libpq has it. It was left out without a word, so that tables were made in the schema of somebody else."""
+    apart = open_transactions(StorageSettings(url=f"{url}?options={said}&application_name=own", pool_size=1))
+    await apart.run(lambda connection: connection.execute(sa.text("CREATE SCHEMA IF NOT EXISTS apart")), write=True)
+    assert await apart.run(ask("SELECT current_schema()")) == "apart"
+    assert await apart.run(ask("SHOW application_name")) == "own"
+    assert await apart.run(ask("SHOW lock_timeout")) != "0"
+    await migrate(apart)
+    tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'apart' AND tablename = 'ledger'"
+    assert await apart.run(ask(tables)) == 1
+    await apart.close()
 
 
 async def test_s3_7_a_turn_that_waits_for_its_conversation_holds_back_no_other(

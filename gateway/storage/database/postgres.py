@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 POOLER_OPTIONS = ("statement_cache_size", "prepared_statement_cache_size")
+LIBPQ_SETTINGS = ("application_name", "options")
+OPTION = re.compile(r"(?:-c\s*([\w.]+)|--([\w.-]+))=((?:\\.|\S)*)")
 PAUSE_SECONDS = 0.02
 ATTEMPTS = 4
 ROLLED_BACK = ("40",)
@@ -56,12 +59,13 @@ class PostgresTransactions:
     remote = True
 
     def __init__(self, url: URL, settings: StorageSettings) -> None:
-        self._url, self._pooled = behind_pooler(url)
+        self._said = settings_in(url)
+        self._url, self._pooled = behind_pooler(url.difference_update_query(LIBPQ_SETTINGS))
         self._timeout = settings.timeout
         self.writes = WriteState()
         self._running = BackgroundTasks()
         self._free = asyncio.Semaphore(settings.pool_size)
-        limits = {} if self._pooled else {"server_settings": _server_limits(settings.timeout)}
+        limits = self._server_settings(_server_limits(settings.timeout))
         self._engine = self._open(
             pool_size=settings.pool_size,
             max_overflow=0,
@@ -84,6 +88,11 @@ class PostgresTransactions:
             return connect
         names = {"prepared_statement_name_func": lambda: ids.new_id("stmt_")}
         return {**connect, "statement_cache_size": 0, "prepared_statement_cache_size": 0, **names}
+
+    def _server_settings(self, own: dict[str, str]) -> dict[str, dict[str, str]]:
+        """Returns asyncpg's argument for a connection's settings: `own`, which a pooler would refuse, and the URL's."""
+        found = {**({} if self._pooled else own), **self._said}
+        return {"server_settings": found} if found else {}
 
     def use_vault(self, vault: KeyVault | None) -> None:
         """Seals and opens content with the keys of `vault`."""
@@ -163,7 +172,7 @@ class PostgresTransactions:
     @contextlib.asynccontextmanager
     async def unhurried(self) -> AsyncIterator["AsyncEngine"]:
         """Opens connections outside the pool, for statements that may take minutes: migrations."""
-        limits = {} if self._pooled else {"server_settings": {"application_name": "gateway migrate"}}
+        limits = self._server_settings({"application_name": "gateway migrate"})
         engine = self._open(poolclass=NullPool, connect_args={**self._connect_args(), **limits})
         try:
             yield engine
@@ -198,6 +207,15 @@ async def _abandon(connection: "AsyncConnection") -> None:
     driver: Any = raw.driver_connection
     driver.terminate()
     await connection.invalidate()
+
+
+def settings_in(url: URL) -> dict[str, str]:
+    """Returns settings that a URL names as libpq does: `options=-c search_path=NAME`, `application_name`."""
+    name, options = (url.query.get(each) for each in LIBPQ_SETTINGS)
+    found = {"application_name": name} if isinstance(name, str) else {}
+    for short, long, value in OPTION.findall(options if isinstance(options, str) else ""):
+        found[short or long.replace("-", "_")] = re.sub(r"\\(.)", r"\1", value)
+    return found
 
 
 def behind_pooler(url: URL) -> tuple[URL, bool]:

@@ -424,7 +424,7 @@ def _keep_log(connection: Any, end: float) -> None:
 
 __all__ = ["DatabaseTransactions", "Work", "insert_for", "insert_if_new", "open_transactions", "parse_url"]
 
-LIBPQ_ONLY = ("sslmode", "channel_binding", "gssencmode", "target_session_attrs", "connect_timeout", "options")
+LIBPQ_ONLY = ("sslmode", "channel_binding", "gssencmode", "target_session_attrs", "connect_timeout")
 
 
 def open_transactions(
