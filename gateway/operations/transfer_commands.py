@@ -12,7 +12,7 @@ from gateway.operations.storage_reader import run_changing
 from gateway.storage.conversations import ConversationTransfer
 from gateway.storage.database import DatabaseTransactions
 
-MOST_TOLD = 10
+MAX_NAMED_TENANTS = 10
 
 
 def export_file(call: CommandCall) -> int:
@@ -48,7 +48,7 @@ def import_file(call: CommandCall) -> int:
     async def work(transactions: DatabaseTransactions) -> int:
         with CommandProgress(call.err, "importing"):
             transfer = ConversationTransfer(transactions, call.clock, settings.documents.index_chars)
-            tenant = named or _only(await transfer.owners(MOST_TOLD)) or ANONYMOUS
+            tenant = named or _only(await transfer.owners(MAX_NAMED_TENANTS)) or ANONYMOUS
             imported = await transfer.import_conversation(tenant, made, command_actor())
         call.err.writelines(f"{warning}\n" for warning in as_imported(imported, made)["warnings"])
         call.out.write(f"{imported.conversation_id}\n")
