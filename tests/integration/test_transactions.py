@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import random
 import time
 from collections.abc import AsyncIterator, Callable
@@ -375,6 +376,24 @@ async def test_s13_1_two_deletions_of_what_one_user_said_take_turns(
             await pool.run(ask(UNTIL.format(waiting)))
         assert await pool.run(ask(row.format(own[-1])), write=True) == 1
     assert await asyncio.gather(*deletions) == [True, True]
+    await patient.close()
+
+
+async def test_s3_6_a_turn_whose_conversation_is_gone_waits_for_deletions_before_it_changes_sums(
+    pool: PostgresTransactions, url: str, tenant: str
+) -> None:
+    """Its bill loses the user's name, too: a deletion that looks at all sums of the user would wait for it."""
+    patient = open_transactions(StorageSettings(url=url))
+    store, name = ConversationStore(patient, SystemClock()), f"conv_{tenant}"
+    entry = {"figures": ledger_figures(bill(tenant, name).metadata, bill(tenant, name).calls), "end_user": "ann"}
+    await store.commit(turn(tenant, name, created=True, entry=entry))
+    number = int.from_bytes(hashlib.blake2b(f"users\0{tenant}".encode(), digest_size=8).digest(), "big", signed=True)
+    async with holding(pool, f"SELECT pg_advisory_xact_lock({number})"):
+        waiting = asyncio.create_task(store.commit(turn(tenant, f"{name}_gone", entry=entry)))
+        await pool.run(ask(UNTIL_ONE_WAITS))
+        ann = f"SELECT 1 FROM usage_days WHERE tenant = '{tenant}' AND end_user = 'ann' FOR UPDATE NOWAIT"
+        assert await pool.run(ask(ann), write=True) == 1
+    await waiting
     await patient.close()
 
 

@@ -147,6 +147,13 @@ def replaced(connection: sa.Connection, before: Row, after: Row) -> None:
         _add(connection, after["conversation_id"], {name: new[name] - old[name] for name in OF_A_CONVERSATION})
 
 
+def lock_users(connection: sa.Connection, tenants: Iterable[str]) -> None:
+    """Locks the tenants' users against other renames: of two that lock the sums of all processes, each after changing
+    its own, one would fail. A transaction that changes sums before it renames calls this first."""
+    for tenant in sorted(tenants):
+        lock_name(connection, f"users\0{tenant}")
+
+
 def rename_users(connection: sa.Connection, where: sa.ColumnElement[bool], name: str | None) -> None:
     """Renames the user in the matching ledger rows, or removes it; the sums of their days follow, and keep nothing of
     the old name."""
@@ -159,9 +166,7 @@ def rename_users(connection: sa.Connection, where: sa.ColumnElement[bool], name:
         return
     connection.execute(table.update().where(named).values(end_user=name))
     counted = [row for row in found if row["rolled_up"]]
-    for tenant in sorted({row["tenant"] for row in counted}):
-        # One at a time: of two that lock the user's sums of all processes, each after changing its own, one would fail.
-        lock_name(connection, f"users\0{tenant}")
+    lock_users(connection, {row["tenant"] for row in counted})
     add_to_days(connection, counted, -1)
     add_to_days(connection, [{**row, "end_user": name} for row in counted])
     _forget_empty(connection, {(row["tenant"], utc(row["created_at"]).date(), row["end_user"]) for row in counted})

@@ -1,6 +1,6 @@
 """Writes a turn and its bill, as the only place that does (guarantee §3.6, §3.7)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -29,7 +29,13 @@ from gateway.storage.turns.message_rows import (
     without_quotes,
 )
 from gateway.storage.turns.questions import question_columns
-from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, add_to_conversation, conversation_sums, with_more
+from gateway.storage.turns.roll_ups import (
+    OF_A_CONVERSATION,
+    add_to_conversation,
+    conversation_sums,
+    lock_users,
+    with_more,
+)
 from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
 
 NOTHING_MORE = dict.fromkeys(column.name for column in schema.conversations.columns)
@@ -65,6 +71,7 @@ def write_turns(connection: sa.Connection, commits: Sequence[turn.TurnCommit], n
     # wait for each other, and no bill of this process waits for a turn that waits for its conversation.
     named = sorted(set(map(_conversation_of, commits)) - {""})
     read = {name: CONVERSATION_FOR_UPDATE(connection, name) for name in named}
+    lock_users(connection, {each.ledger.tenant for each in commits if _is_gone(each, read) and each.ledger.end_user})
     bills = write_bills(connection, commits, now)
     for commit, bill in zip(commits, bills, strict=True):
         name = _conversation_of(commit)
@@ -81,6 +88,12 @@ def write_turns(connection: sa.Connection, commits: Sequence[turn.TurnCommit], n
 
 def _conversation_of(commit: turn.TurnCommit) -> str:
     return (commit.turn.conversation_id if commit.turn is not None else commit.ledger.conversation_id) or ""
+
+
+def _is_gone(commit: turn.TurnCommit, read: Mapping[str, Any]) -> bool:
+    """Returns whether a bill loses its user's name, as its conversation is not there."""
+    name = _conversation_of(commit)
+    return bool(name) and read[name] is None and not (commit.turn is not None and commit.turn.created)
 
 
 def left_behind(connection: sa.Connection, turn: turn.StoredTurn, tenant: str) -> tuple[str, ...]:
