@@ -386,14 +386,18 @@ async def test_s3_6_a_turn_whose_conversation_is_gone_waits_for_deletions_before
     patient = open_transactions(StorageSettings(url=url))
     store, name = ConversationStore(patient, SystemClock()), f"conv_{tenant}"
     entry = {"figures": ledger_figures(bill(tenant, name).metadata, bill(tenant, name).calls), "end_user": "ann"}
-    await store.commit(turn(tenant, name, created=True, entry=entry))
+    await store.commit(turn(tenant, name, created=True, entry=entry, cached=("digest",)))
     number = int.from_bytes(hashlib.blake2b(f"users\0{tenant}".encode(), digest_size=8).digest(), "big", signed=True)
     async with holding(pool, f"SELECT pg_advisory_xact_lock({number})"):
         waiting = asyncio.create_task(store.commit(turn(tenant, f"{name}_gone", entry=entry)))
         await pool.run(ask(UNTIL_ONE_WAITS))
         ann = f"SELECT 1 FROM usage_days WHERE tenant = '{tenant}' AND end_user = 'ann' FOR UPDATE NOWAIT"
         assert await pool.run(ask(ann), write=True) == 1
-    await waiting
+        deletion = asyncio.create_task(store.delete_conversation(tenant, name))
+        await pool.run(ask(UNTIL.format("(SELECT count(*) FROM pg_locks WHERE NOT granted) > 1")))
+        cached = f"SELECT 1 FROM cached_contents WHERE tenant = '{tenant}' FOR UPDATE NOWAIT"
+        assert await pool.run(ask(cached), write=True) == 1  # what both lock after it
+    await asyncio.gather(waiting, deletion)
     await patient.close()
 
 

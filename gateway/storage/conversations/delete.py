@@ -71,9 +71,9 @@ def _delete(
     keeping: Collection[str],
 ) -> tuple[str, ...]:
     """Deletes these rows, with what the cache, large documents and bills hold of them."""
-    groups = held_groups(connection, tenant, [conversation_id])
     billed = sa.and_(schema.ledger.c.tenant == tenant, schema.ledger.c.conversation_id == conversation_id)
-    anonymise_bills(connection, billed, keeping=keeping)
+    anonymise_bills(connection, billed, keeping=keeping)  # first, as in `write_turns`: both lock users, then contents
+    groups = held_groups(connection, tenant, [conversation_id])
     large = held_by(connection, schema.attachments.c.conversation_id == conversation_id)
     for each in rows:
         connection.execute(each)
