@@ -143,7 +143,7 @@ def test_files_leave_and_come_on_the_command_line(
         code, text, _ = run("export", conversation, "--tenant", "anonymous")
         assert (code, json.loads(text)) == (0, json.loads(file.read_bytes()))
         assert run("export", conversation, "--tenant", "nobody") == (1, "", "No such conversation.\n")
-        code, copy, errors = run("import", str(file))
+        code, copy, errors = run("import", str(file), "--tenant", "anonymous")
         assert (code, errors) == (0, "")
         assert without_ids(export(client, copy.strip()).json()) == without_ids(json.loads(file.read_bytes()))
         file.write_text('{"object": "conversation.export"}')
