@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
+from pydantic_core import from_json
+
 from gateway.billing import cost
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.tokens.model_margins import MAX_REMEMBERED_MODELS
@@ -19,7 +21,7 @@ from gateway.core.instrumentation import logs
 from gateway.core.tasks import Cooldown
 from gateway.core.types import agents, bill, upstreams
 from gateway.core.types.chat import ModelDeployment, ModelFacts
-from gateway.core.types.conversation import texts_of
+from gateway.core.types.conversation import dicts_of, texts_of
 
 
 @dataclass(slots=True)
@@ -135,6 +137,18 @@ def text_of(body: dict[str, Any] | None) -> str:
     return "".join(texts_of(content, "text")).encode(errors="replace").decode()
 
 
+def text_begun(raw: bytes) -> str:
+    """Returns the text of an answer of which only the beginning came, in any of the three APIs."""
+    try:
+        body = from_json(raw, allow_partial="trailing-strings")
+    except ValueError:
+        return ""
+    if not isinstance(body, dict):
+        return ""
+    contents = (body.get("content"), *(item.get("content") for item in dicts_of(body.get("output"))))
+    return text_of(body) or "".join(text for content in contents for text in texts_of(content))
+
+
 def is_cut(body: dict[str, Any] | None) -> bool:
     """Returns whether the answer broke off before its end."""
     return _first_choice(body).get("finish_reason") in CUT_OFF
@@ -241,9 +255,14 @@ class InternalModels:
         return BilledModel(self, deployment, self._router.facts(name, deployment), bill)
 
     async def complete(
-        self, deployment: ModelDeployment, ask: agents.InternalRequest, scope: upstreams.CallScope
+        self,
+        deployment: ModelDeployment,
+        ask: agents.InternalRequest,
+        scope: upstreams.CallScope,
+        arrived: list[bytes],
     ) -> dict[str, Any]:
         """Calls the model in the strictest format that its upstream accepts, and remembers it; returns the body.
+        `arrived`: gets the pieces of the answer as they come.
         Raises UpstreamError: see `core/errors`."""
         model = model_at(deployment)
         formats: list[dict[str, Any] | None] = [None]
@@ -254,7 +273,7 @@ class InternalModels:
             try:
                 body = body_of(deployment, ask, formats[number])
                 with self._spans(ask.purpose):
-                    request = upstreams.UpstreamRequest(body, scope=scope.made_for(ask.purpose))
+                    request = upstreams.UpstreamRequest(body, scope=scope.made_for(ask.purpose), arrived=arrived)
                     answer = await self._upstream.complete(deployment, request)
             except errors.UpstreamRefused as refusal:
                 last = number + 1 == len(formats)
@@ -343,6 +362,7 @@ class BilledModel:
         self.open_bill.budget.reserve(most)
         left = self.open_bill.budget.seconds
         body: dict[str, Any] | None = None
+        arrived: list[bytes] = []
         charged = True
         try:
             if self.open_bill.reserve is not None:
@@ -352,7 +372,7 @@ class BilledModel:
                     self.call(ask.purpose, _usage(most.usage["prompt_tokens"], 0), estimated=True)
                 )
             async with asyncio.timeout(min(ask.timeout_seconds, left)):
-                body = await self.models.complete(self.deployment, ask, self.open_bill.scope)
+                body = await self.models.complete(self.deployment, ask, self.open_bill.scope, arrived)
         except TimeoutError:
             if left < ask.timeout_seconds:
                 raise agents.OverBudget(f"{ask.purpose}_over_time_ceiling") from None
@@ -364,14 +384,17 @@ class BilledModel:
             charged = False
             raise agents.InternalModelFailed(f"{ask.purpose}_unavailable") from error
         finally:
-            await asyncio.shield(asyncio.create_task(self._book(ask, most, body, charged)))
+            await asyncio.shield(asyncio.create_task(self._book(ask, most, body, arrived, charged)))
         return agents.InternalAnswer(text_of(body), is_cut(body))
 
     def call(self, purpose: bill.Purpose, usage: dict[str, Any], *, estimated: bool) -> bill.InternalCall:
         return bill.InternalCall(purpose, self.deployment.route, usage, self.facts.prices, estimated)
 
-    def used(self, ask: agents.InternalRequest, body: dict[str, Any] | None, *, charged: bool) -> bill.InternalCall:
-        """Returns what a call used: as reported, else counted here from both texts; nothing if not charged."""
+    def used(
+        self, ask: agents.InternalRequest, body: dict[str, Any] | None, arrived: Sequence[bytes] = (), *, charged: bool
+    ) -> bill.InternalCall:
+        """Returns what a call used: as reported, else counted here from both texts; nothing if not charged. `arrived`:
+        what came of the answer, which counts if its text did not come whole."""
         usage = (body or {}).get("usage")
         reported = usage if isinstance(usage, dict) else {}
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
@@ -379,7 +402,10 @@ class BilledModel:
             return self.call(ask.purpose, reported, estimated=False)
         if not charged:
             return self.call(ask.purpose, {"prompt_tokens": 0, "completion_tokens": 0}, estimated=False)
-        return self.call(ask.purpose, _usage(self._prompt_tokens(ask), self._answer_tokens(body)), estimated=True)
+        text = text_of(body)
+        answer = self._answer_tokens(text or text_begun(b"".join(arrived)))
+        answer = answer if text else min(answer, max_answer_tokens(self.deployment, ask))
+        return self.call(ask.purpose, _usage(self._prompt_tokens(ask), answer), estimated=True)
 
     def most(self, ask: agents.InternalRequest) -> bill.InternalCall:
         """Returns what a call can use at most: its prompt and its longest answer."""
@@ -394,17 +420,21 @@ class BilledModel:
         counter = self.models.counter(self.facts)
         return REPLY_TOKENS + sum(counter.message(message) for message in ask.messages)
 
-    def _answer_tokens(self, body: dict[str, Any] | None) -> int:
-        text = text_of(body)
+    def _answer_tokens(self, text: str) -> int:
         if not text:
             return 0
         counted = self.models.counter(self.facts).text(text[:COUNTED_ANSWER_CHARS])
         return counted * len(text) // min(len(text), COUNTED_ANSWER_CHARS)
 
     async def _book(
-        self, ask: agents.InternalRequest, most: bill.InternalCall, body: dict[str, Any] | None, charged: bool
+        self,
+        ask: agents.InternalRequest,
+        most: bill.InternalCall,
+        body: dict[str, Any] | None,
+        arrived: Sequence[bytes],
+        charged: bool,
     ) -> None:
-        call = await asyncio.to_thread(self.used, ask, body, charged=charged)
+        call = await asyncio.to_thread(self.used, ask, body, arrived, charged=charged)
         self.open_bill.scope.calls.append(call)
         self.open_bill.budget.settle(most, call)
 

@@ -38,7 +38,7 @@ class AnthropicUpstream:
         body, betas = serializer.messages_request(request.body, request.native)
         deployment, headers = _headed(deployment, request.headers, betas)
         reader = partial(MessageStream, created=self._now())
-        answered = await self._http.whole(deployment, ANTHROPIC_MESSAGES, body, headers, reader)
+        answered = await self._http.whole(deployment, ANTHROPIC_MESSAGES, body, headers, reader, request.arrived)
         completion = answered.completion
         if completion is None:
             made = serializer.completion_of(

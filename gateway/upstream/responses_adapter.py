@@ -41,7 +41,7 @@ class ResponsesUpstream:
         body, reader = self._body(deployment, request), partial(ResponseStream, as_items=False)
         while True:
             try:
-                answered = await self._http.whole(deployment, RESPONSES, body, request.headers, reader)
+                answered = await self._http.whole(deployment, RESPONSES, body, request.headers, reader, request.arrived)
                 completion = answered.completion
                 made = (
                     response_completion.completion_of(_checked(answered.value, answered.status, deployment))

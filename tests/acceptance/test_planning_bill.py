@@ -202,3 +202,20 @@ def test_s6_the_usage_of_internal_models_is_what_they_reported(
     assert told["summarizer"]["prompt_tokens"] == count_prompt(models.summarized[0])
     assert told["summarizer"]["completion_tokens"] == len(["A", "short", "summary."])
     assert answer["usage"]["prompt_tokens"] == count_prompt(models.answered[0]), "the primary model's alone"
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"), [({"cut_after": 1500}, "planner_failed"), ({"stall_after": 1500}, "planner_timeout")]
+)
+def test_s5_of_a_plan_that_breaks_off_or_is_late_what_came_is_billed(
+    start_gateway: GatewayFactory, upstream: MockUpstream, end: Json, reason: str
+) -> None:
+    gateway = start_gateway({"context": {"planning": "auto", "planner_timeout": 2}})
+    upstream.handler = models = InternalModels(lambda artifacts: Reply(text="lamp " * 400, **end))
+    assert used(chat(gateway, **ASKED))["fallback_reason"] == reason
+    (call,) = [each for each in rows(sqlite_url(gateway.directory), CALLS) if each["purpose"] == "planner"]
+    assert call["estimated"]
+    assert int(call["prompt_cost_picousd"]) > 0
+    tokens = int(call["completion_cost_picousd"]) * PICO / PRICES["gpt-4o-mini"][1]
+    assert 250 < tokens < 300  # a word is five of the bytes that came
+    assert len(models.planned) == 1

@@ -250,12 +250,15 @@ class CallScope:
 @record
 class UpstreamRequest:
     """A request to a model. `body` is in the form of chat completions; `native` are the client's own fields of the API
-    that the upstream speaks, None if the client used another API. `headers` are the client's that are sent upstream."""
+    that the upstream speaks, None if the client used another API. `headers` are the client's that are sent upstream.
+    `arrived` gets the pieces of a whole answer as they come, for a caller that wants to know what came of a broken
+    one."""
 
     body: dict[str, Any]
     native: dict[str, Any] | None = None
     headers: dict[str, str] = field(default_factory=dict)
     scope: CallScope = field(default_factory=CallScope, repr=False)
+    arrived: list[bytes] | None = field(default=None, repr=False)
 
 
 @record

@@ -133,18 +133,20 @@ async def read_body(
     max_bytes: int | None = None,
     within: float | None = None,
     source: Source | None = None,
+    arrived: list[bytes] | None = None,
 ) -> bytes:
     """Reads the whole body, decompressed. Blanks before it, which providers send while a model thinks, do not stop
     `first_byte`; after them it is the longest silence. Complete JSON ends the body, whatever else is awaited.
     `max_bytes`: at most; by default as many as the deployment's answers may have; `within`: seconds for the whole body,
     where it is no answer, or not the one that was requested; `source`: `body_of` the connection, where it may be a
-    stream after all: of a stream only the first piece is read.
+    stream after all: of a stream only the first piece is read; `arrived`: gets the pieces as they come.
     Raises UpstreamInvalidResponse: it exceeds `max_bytes`, or its encoding is unknown; UpstreamTimeout: it took too
     long."""
     most = deployment.max_answer_bytes if max_bytes is None else max_bytes
     body, until_events = source or body_of(connection), source is not None
     try:
-        return await read_all(body, deployment.first_byte_timeout, most, within, until_events=until_events)
+        patience = deployment.first_byte_timeout
+        return await read_all(body, patience, most, within, until_events=until_events, arrived=arrived)
     except HTTPX_FAULTS as error:
         raise translation(error, begun=True, origin=connection.origin) from error
 
@@ -174,11 +176,14 @@ async def read_all(
     begun: bytes = b"",
     *,
     until_events: bool = False,
+    arrived: list[bytes] | None = None,
 ) -> bytes:
     """Reads the rest of a body after `begun`; see `read_body`."""
     clock = asyncio.get_running_loop().time
     due: float | None = None if begun and within is None else clock() + (patience if within is None else within)
-    pieces, size, looked_at = [begun], len(begun), 0
+    pieces = [] if arrived is None else arrived
+    pieces.append(begun)
+    size, looked_at = len(begun), 0
     while True:
         seconds = patience if due is None else max(due - clock(), 0)
         if pieces[-1][-4:].rstrip().endswith(b"}") and size > 2 * looked_at:
@@ -548,7 +553,8 @@ class HttpUpstream:
 
     async def complete(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> JsonAnswer:
         body = self._taken(deployment, request.body)
-        answered = await self.whole(deployment, COMPLETIONS_PATH, body, request.headers, HttpChunkStream)
+        headers, arrived = request.headers, request.arrived
+        answered = await self.whole(deployment, COMPLETIONS_PATH, body, headers, HttpChunkStream, arrived)
         if isinstance(answered.value, dict) and thinks_in_parts(answered.value.get("choices"), "message"):
             self._think_in_parts.add(_model_of(deployment))
         answer = answered.completion or whole_mended(
@@ -557,9 +563,16 @@ class HttpUpstream:
         return JsonAnswer(answer, relayed_headers(answered.headers))
 
     async def whole(
-        self, deployment: ModelDeployment, path: str, body: dict[str, Any], headers: dict[str, str], reader: Reader
+        self,
+        deployment: ModelDeployment,
+        path: str,
+        body: dict[str, Any],
+        headers: dict[str, str],
+        reader: Reader,
+        arrived: list[bytes] | None = None,
     ) -> WholeAnswer:
         """Requests a whole answer of any endpoint and parses it; `reader` reads it if it comes as a stream after all.
+        `arrived`: see `UpstreamRequest`.
         Raises UpstreamError: see `core/errors`."""
         connection = await self._open(deployment, path, body, headers)
         told, value, raw, completion = relayable_headers(connection), None, b"", None
@@ -568,7 +581,7 @@ class HttpUpstream:
                 completion = await reader(connection, deployment, body).gathered()
             else:
                 source = body_of(connection)
-                raw = await read_body(connection, deployment, source=source)
+                raw = await read_body(connection, deployment, source=source, arrived=arrived)
                 value = jsons.loads_answer(raw.removeprefix(BYTE_ORDER_MARK))
         except jsons.JSONDecodeError as error:
             if not raw.lstrip(LEADING_BLANKS).startswith(SSE_FIELD_PREFIXES):

@@ -19,6 +19,7 @@ from gateway.context.internal_calls import (
     InternalModels,
     OpenBill,
     UnknownModelBreaker,
+    text_begun,
     text_of,
 )
 from gateway.context.tokens.counter import CounterRegistry
@@ -194,6 +195,19 @@ async def test_s6_what_a_call_without_an_answer_reports_is_on_the_bill() -> None
         await model.ask(PLAN)
     (call,) = model.open_bill.scope.calls
     assert (call.usage, call.estimated) == (fault.usage, False)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"choices": [{"message": {"content": "one two th',
+        b'{"type": "message", "content": [{"type": "text", "text": "one two "}, {"type": "text", "text": "th',
+        b'{"output": [{"type": "reasoning"}, {"type": "message", "content": [{"text": "one two th',
+    ],
+)
+def test_s5_of_an_answer_that_broke_off_its_text_is_known(raw: bytes) -> None:
+    assert text_begun(raw) == "one two th"
+    assert text_begun(raw[:12]) == text_begun(b"<html>") == text_begun(b"[1]") == ""
 
 
 async def test_s6_what_reports_no_usage_is_counted() -> None:
