@@ -4,7 +4,7 @@ Reads the items of `input` as chat messages, with what only an upstream that spe
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -317,13 +317,14 @@ TYPED_FUNCTIONS: dict[str, tuple[str, Json, list[str]]] = {
 """For each typed tool, as described to a model: what it does, its arguments, and the required ones."""
 
 
-def chat_tools(value: Any) -> tuple[list[Json], list[tuple[int, Json]]]:
-    """Splits tools into a chat's and the others with their indexes. Raises InvalidRequest: names `tools[i]…`."""
+def chat_tools(value: Any) -> tuple[dict[str, Json], list[tuple[int, Json]]]:
+    """Splits tools into a chat's by their paths, and the others with their indexes.
+    Raises InvalidRequest: names `tools[i]…`."""
     if value is None:
-        return [], []
+        return {}, []
     if not isinstance(value, list):
         raise errors.invalid("tools", "must be a list")
-    own: list[Json] = []
+    own: dict[str, Json] = {}
     hosted: list[tuple[int, Json]] = []
     named = [tool.get("name") for tool in value if isinstance(tool, dict)]
     for index, tool in enumerate(value):
@@ -332,15 +333,15 @@ def chat_tools(value: Any) -> tuple[list[Json], list[tuple[int, Json]]]:
             raise errors.invalid(where, "must be an object")
         kind = filled(tool, "type", where)
         if kind == NAMESPACE:
-            own += [_own(each, path) for path, each in _within(tool, where)]
+            own |= {path: _own(each, path) for path, each in _within(tool, where)}
         elif kind in TYPED_TOOLS and kind not in named and not is_hosted_shell(tool):
-            own.append(_typed(tool))
+            own[where] = _typed(tool)
         elif kind not in OWN_KINDS:
             hosted.append((index, tool))
         elif isinstance(tool.get(kind), dict):  # in a chat's shape, as some clients mix them
-            own.append(tool)
+            own[f"{where}.{kind}"] = tool
         else:
-            own.append(_own(tool, where))
+            own[where] = _own(tool, where)
     return own, hosted
 
 
@@ -453,6 +454,7 @@ RESPONSES_FIELD_NAMES = {
     "reasoning_effort": "reasoning.effort",
 }
 """Chat fields that errors name, and their names in this API."""
+TOOL_PATH = re.compile(r"tools\[(\d+)\](\.(?:function|custom)\b)?")
 MESSAGE_PATH = re.compile(r"messages\[(\d+)\]((?:\.\w+|\[\d+\])*)")
 NO_CHATS = ("instructions", "tools", "tool_choice", "text", "reasoning", "include", "max_tool_calls", "prompt")
 """Fields that a chat cannot have in this form."""
@@ -473,6 +475,8 @@ class ResponsesReading:
     chat: Json
     native: NativeRequest
     places: tuple[Place, ...]
+    tools: tuple[str, ...] = ()
+    """The paths of the chat's tools."""
     whole: bool = False
     """The client wants an error if not everything fits: it sent `truncation: disabled` explicitly."""
     previous: str | None = None
@@ -488,6 +492,10 @@ class ResponsesReading:
         """Translates the path of a chat's field to its path in the client's request."""
         found = MESSAGE_PATH.match(path)
         if found is None:
+            tool = TOOL_PATH.match(path)
+            if tool is not None and int(tool[1]) < len(self.tools):
+                place = self.tools[int(tool[1])]
+                return (place if tool[2] else place.removesuffix(".function")) + path[tool.end() :]
             return path if path in self.said else RESPONSES_FIELD_NAMES.get(path, path)
         index, below = int(found[1]), found[2]
         place, role, called = self.places[index] if index < len(self.places) else ("input", "", "")
@@ -539,7 +547,9 @@ def read_request(body: Mapping[str, Any]) -> ResponsesReading:
         native[INSTRUCTIONS_FIELD] = instructions
     if "prompt" in native:
         needs.append("prompt")
-    needs += _tools(body, chat, native, hosted)
+    own, apart = chat_tools(body.get("tools"))
+    hosted += [(f"tools[{index}]", str(tool["type"])) for index, tool in apart]
+    needs += _tools(body, chat, native, list(own.values()), [tool for _, tool in apart])
     _words(body, chat, native)
     previous = body.get("previous_response_id")
     if previous is not None and not isinstance(previous, str):
@@ -552,6 +562,7 @@ def read_request(body: Mapping[str, Any]) -> ResponsesReading:
         chat,
         native_words,
         tuple(places),
+        tuple(own),
         whole=truncation == "disabled",
         previous=previous,
         threshold=_threshold(body),
@@ -595,20 +606,17 @@ def read_as_chat(body: Mapping[str, Any]) -> ResponsesReading:
     return replace(reading, chat=chat, native=replace(reading.native, fields=native), said=frozenset(others))
 
 
-def _tools(body: Mapping[str, Any], chat: Json, native: Json, run: list[tuple[str, str]]) -> list[str]:
+def _tools(body: Mapping[str, Any], chat: Json, native: Json, own: Sequence[Json], hosted: Sequence[Json]) -> list[str]:
     """Sets tools and their choice in `chat` and `native`.
-    `run`: receives paths and types of the hosted tools.
     Returns the paths of what no chat can do without: a choice that forces a hosted tool."""
-    own, hosted = chat_tools(body.get("tools"))
     given = body.get("tool_choice")
     choice = chat_tool_choice(given, [tool["function"].get("name") for tool in own if typed_kind(tool)])
-    run += [(f"tools[{index}]", str(tool["type"])) for index, tool in hosted]
     if own:
-        chat["tools"] = own
+        chat["tools"] = list(own)
     else:
         chat.pop("parallel_tool_calls", None)
     if hosted:
-        native["tools"] = [tool for _, tool in hosted]
+        native["tools"] = list(hosted)
     if own and choice.chat is not None:
         chat["tool_choice"] = choice.chat
     if choice.names_hosted or (hosted and not own and given is not None):
