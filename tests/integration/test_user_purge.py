@@ -181,6 +181,7 @@ async def test_s13_7_of_two_who_shared_a_conversation_the_second_takes_it_along(
 ) -> None:
     """Nothing is left in it then but system messages, metadata and a session's name."""
     name = f"conv_{tenant}"
+    await store.secret()  # which a dry run does not make
     await store.claim_session(tenant, WORD, name)
     await store.commit(said(turn(tenant, name), BOB))
     await store.commit(said(turn(tenant, name), ANN, 5))
