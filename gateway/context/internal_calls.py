@@ -402,9 +402,10 @@ class BilledModel:
             return self.call(ask.purpose, reported, estimated=False)
         if not charged:
             return self.call(ask.purpose, {"prompt_tokens": 0, "completion_tokens": 0}, estimated=False)
-        text = text_of(body)
-        answer = self._answer_tokens(text or text_begun(b"".join(arrived)))
-        answer = answer if text else min(answer, max_answer_tokens(self.deployment, ask))
+        answer = self._answer_tokens(text_of(body))
+        if not answer:
+            begun = self._answer_tokens(text_begun(b"".join(arrived)))
+            answer = min(begun, max_answer_tokens(self.deployment, ask))
         return self.call(ask.purpose, _usage(self._prompt_tokens(ask), answer), estimated=True)
 
     def most(self, ask: agents.InternalRequest) -> bill.InternalCall:

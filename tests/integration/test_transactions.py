@@ -51,6 +51,12 @@ def ask(sql: str) -> Any:
     return lambda connection: result.scalar() if (result := connection.execute(sa.text(sql))).returns_rows else None
 
 
+def summed_entry(tenant: str, name: str, **more: Any) -> dict[str, Any]:
+    """What makes a turn's bill count in the sums of its day."""
+    made = bill(tenant, name)
+    return {"figures": ledger_figures(made.metadata, made.calls), **more}
+
+
 def always(number: int) -> Callable[[object], int]:
     return lambda _: number
 
@@ -339,7 +345,7 @@ async def test_s3_7_a_turn_that_waits_for_its_conversation_holds_back_no_other(
     patient = open_transactions(StorageSettings(url=url))
     store = ConversationStore(patient, SystemClock())
     held, free = (f"conv_{tenant}_{name}" for name in ("held", "free"))
-    summed = {"figures": ledger_figures(bill(tenant, held).metadata, bill(tenant, held).calls)}
+    summed = summed_entry(tenant, held)
     for name in (held, free):
         await store.commit(turn(tenant, name, created=True, entry=summed))
     async with holding(pool, f"SELECT id FROM conversations WHERE id = '{held}' FOR UPDATE"):
@@ -361,7 +367,7 @@ async def test_s13_1_two_deletions_of_what_one_user_said_take_turns(
     for shard in range(3):
         monkeypatch.setattr(roll_ups, "_shard", always(shard))
         name = f"conv_{tenant}_{shard}"
-        entry = {"figures": ledger_figures(bill(tenant, name).metadata, bill(tenant, name).calls), "end_user": "ann"}
+        entry = summed_entry(tenant, name, end_user="ann")
         await store.commit(turn(tenant, name, created=True, entry=entry))
         every = f"SELECT string_agg(encode(digest, 'hex'), ' ') FROM usage_days WHERE tenant = '{tenant}'"
         shard_of = dict.fromkeys((await pool.run(ask(every))).split(), shard) | shard_of
@@ -385,7 +391,7 @@ async def test_s3_6_a_turn_whose_conversation_is_gone_waits_for_deletions_before
     """Its bill loses the user's name, too: a deletion that looks at all sums of the user would wait for it."""
     patient = open_transactions(StorageSettings(url=url))
     store, name = ConversationStore(patient, SystemClock()), f"conv_{tenant}"
-    entry = {"figures": ledger_figures(bill(tenant, name).metadata, bill(tenant, name).calls), "end_user": "ann"}
+    entry = summed_entry(tenant, name, end_user="ann")
     await store.commit(turn(tenant, name, created=True, entry=entry, cached=("digest",)))
     number = int.from_bytes(hashlib.blake2b(f"users\0{tenant}".encode(), digest_size=8).digest(), "big", signed=True)
     async with holding(pool, f"SELECT pg_advisory_xact_lock({number})"):

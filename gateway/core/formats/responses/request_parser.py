@@ -4,7 +4,7 @@ Reads the items of `input` as chat messages, with what only an upstream that spe
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -495,7 +495,9 @@ class ResponsesReading:
             tool = TOOL_PATH.match(path)
             if tool is not None and int(tool[1]) < len(self.tools):
                 place = self.tools[int(tool[1])]
-                return (place if tool[2] else place.removesuffix(".function")) + path[tool.end() :]
+                if not tool[2]:
+                    place = place.removesuffix(".function").removesuffix(".custom")
+                return place + path[tool.end() :]
             return path if path in self.said else RESPONSES_FIELD_NAMES.get(path, path)
         index, below = int(found[1]), found[2]
         place, role, called = self.places[index] if index < len(self.places) else ("input", "", "")
@@ -606,17 +608,17 @@ def read_as_chat(body: Mapping[str, Any]) -> ResponsesReading:
     return replace(reading, chat=chat, native=replace(reading.native, fields=native), said=frozenset(others))
 
 
-def _tools(body: Mapping[str, Any], chat: Json, native: Json, own: Sequence[Json], hosted: Sequence[Json]) -> list[str]:
+def _tools(body: Mapping[str, Any], chat: Json, native: Json, own: list[Json], hosted: list[Json]) -> list[str]:
     """Sets tools and their choice in `chat` and `native`.
     Returns the paths of what no chat can do without: a choice that forces a hosted tool."""
     given = body.get("tool_choice")
     choice = chat_tool_choice(given, [tool["function"].get("name") for tool in own if typed_kind(tool)])
     if own:
-        chat["tools"] = list(own)
+        chat["tools"] = own
     else:
         chat.pop("parallel_tool_calls", None)
     if hosted:
-        native["tools"] = list(hosted)
+        native["tools"] = hosted
     if own and choice.chat is not None:
         chat["tool_choice"] = choice.chat
     if choice.names_hosted or (hosted and not own and given is not None):

@@ -245,13 +245,15 @@ def test_errors_of_a_chat_are_told_in_the_words_of_the_request() -> None:
 def test_s7_errors_of_tools_name_them_as_they_were_sent() -> None:
     flat, nested = {"type": "function", "name": "a"}, {"type": "function", "function": {"name": "c"}}
     group = {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "b"}]}
-    found = read("x", tools=[{"type": "web_search"}, flat, group, nested])
+    custom = {"type": "custom", "custom": {"name": "d"}}
+    found = read("x", tools=[{"type": "web_search"}, flat, group, nested, custom])
     named = {
         "tools[0].function.parameters": "tools[1].parameters",
         "tools[0]": "tools[1]",
         "tools[1].function.name": "tools[2].tools[0].name",
         "tools[2].function.parameters": "tools[3].function.parameters",
         "tools[2].type": "tools[3].type",
+        "tools[3].type": "tools[4].type",
     }
     assert {inner: found.own_name(inner) for inner in named} == named
 
