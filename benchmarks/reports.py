@@ -29,7 +29,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.reports.costs import CostReports
-from gateway.storage.reports.request_list import list_conversations, list_requests
+from gateway.storage.reports.request_list import list_conversations
 from gateway.storage.turns.bills import count_older
 from gateway.storage.turns.roll_ups import SUMS, WHO, sums_of
 from tests.support.services import own_postgres
@@ -293,17 +293,14 @@ def queries(transactions: DatabaseTransactions, size: Size) -> dict[str, Query]:
     found["usage by hour and model, 7 days"] = partial(reports.report, hours)
     found |= {f"conversations, {name}": partial(transactions.run, partial(list_conversations, part=part))
               for name, part in conversation_parts().items()}  # fmt: skip
+    search = RequestSearch(transactions)
     middle = f"conv_{size.conversations // 2:032x}"
     requests = {
         "latest": RequestChoice(),
         "of a conversation": RequestChoice(tenant=None, conversation=middle),
         "of a user": RequestChoice(user="user-3"),
     }
-    found |= {
-        f"requests, {name}": partial(transactions.run, partial(list_requests, part=ListPart(choice)))
-        for name, choice in requests.items()
-    }
-    search = RequestSearch(transactions)
+    found |= {f"requests, {name}": partial(search.find, RequestQuery(choice)) for name, choice in requests.items()}
     found |= {f"request search, {text}": partial(search.find, _asked(text)) for text in SEARCHES}
     found |= {
         f"search for a name, {name}": partial(search.named, None, name) for name in ("user-3", "gpt-4o", "nobody")

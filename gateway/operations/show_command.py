@@ -602,19 +602,19 @@ class ShowCommand:
 
     async def _deleted(self, name: str) -> int:
         """Shows the bills of a deleted conversation. Raises ConversationNotFound: there are none."""
-        part = report_lists.ListPart(
-            report_lists.RequestChoice(tenant=self.options.tenant, conversation=name), limit=MAX_BILLS
-        )
-        found = await self.transactions.run(lambda connection: request_list.list_requests(connection, part))
-        if not found.found:
+        choice = report_lists.RequestChoice(tenant=self.options.tenant, conversation=name)
+        query = report_lists.RequestQuery(choice, limit=MAX_BILLS)
+        found = await request_search.RequestSearch(self.transactions).find(query)
+        lines = [each.line for each in found.found]
+        if not lines:
             raise errors.ConversationNotFound("No such conversation.", param="conversation_id")
         if self.options.json:
-            bills = [request_search.line_record(line) for line in found.found]
+            bills = list(map(request_search.line_record, lines))
             told = {"object": "conversation.deleted", "conversation": {"id": name}, "bills": bills}
             self.screen.json({**told, "has_more": found.older is not None})
         else:
             self.err.write("This conversation was deleted. Its bills are left:\n")
-            write_bills(self.screen, found.found)
+            write_bills(self.screen, lines)
         return 0
 
     async def _turn(self, found: ExplainedConversation) -> int:

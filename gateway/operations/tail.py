@@ -63,8 +63,8 @@ class LedgerTail:
         if not lines:
             return []
         part = report_lists.ListPart(self.choice, limit=lines)
-        found = await self.transactions.run(lambda connection: request_list.list_requests(connection, part))
-        told = await self._told([line.id for line in found.found])
+        latest = await self.transactions.run(lambda connection: request_list.read_arrivals(connection, part))
+        told = await self._told([place.id for place in latest])
         self._seen.update((line.id, line.created_at) for line, _ in told)
         return told
 

@@ -22,7 +22,6 @@ from gateway.core.types.report_lists import (
     ListPart,
     ListPosition,
     RequestChoice,
-    RequestLine,
     RequestPosition,
     RequestQuery,
 )
@@ -33,7 +32,6 @@ from gateway.storage.database.sqlite import DatabaseTransactions, open_transacti
 from gateway.storage.reports import found_requests
 from gateway.storage.reports.request_list import (
     list_conversations,
-    list_requests,
     read_arrivals,
     read_conversation,
     read_named,
@@ -226,30 +224,6 @@ def _is_chosen(row: Any, part: ListPart[ConversationChoice], sessions: dict[str,
     return row.id.startswith(want.id or "") and (not text or text in (row.question_folded or ""))
 
 
-@few_or_many(6, 200)
-async def test_s13_9_requests_are_those_that_python_finds(filled: DatabaseTransactions, number: int) -> None:
-    choose = random.Random(5)
-    rows = await filled.run(lambda connection: connection.execute(sa.select(schema.ledger)).all())
-
-    def of(*values: Any) -> Any:
-        return choose.choice((None,) * 5 + values)
-
-    choices = [
-        RequestChoice(
-            of(*TENANTS), of(*MODELS), of(*USERS), of(*AGENTS), of("conv_0000", "conv_0001", "conv_x"), of(*STATUSES),
-            of("chat", "embeddings"),
-        )
-        for _ in range(number)
-    ]  # fmt: skip
-    nonempty = 0
-    for part in _random_parts(choose, choices):
-        expected = [row.request_id for row in _newest(rows, "created_at", "request_id") if _is_asked(row, part)]
-        found = await _walk(lambda p: filled.run(lambda connection: list_requests(connection, p)), part)
-        assert [line.id for line in found] == expected, part
-        nonempty += bool(expected)
-    assert nonempty > number / 6
-
-
 def _is_asked(row: Any, part: ListPart[RequestChoice]) -> bool:
     want = part.having
     pairs = ((want.tenant, row.tenant), (want.model, row.model), (want.user, row.end_user), (want.agent, row.agent),
@@ -438,15 +412,17 @@ async def test_s13_18_a_name_is_looked_up_by_indexes_alone(filled: DatabaseTrans
     assert not [each for each in scans if re.match(r"SCAN (ledger|sessions|usage_days)\b", each)], scans
 
 
-async def test_s13_9_arrivals_are_read_from_a_position_on(filled: DatabaseTransactions) -> None:
-    part = ListPart(RequestChoice(tenant="t1"), limit=1000)
-    lines: ListPage[RequestLine] = await filled.run(lambda connection: list_requests(connection, part))
-    places = [line.position for line in lines.found]
+@pytest.mark.parametrize("having", [{"tenant": "t1"}, {"model": "mini", "user": "ann"}], ids=str)
+async def test_s13_9_arrivals_are_read_from_a_position_on(filled: DatabaseTransactions, having: dict[str, Any]) -> None:
+    part = ListPart(RequestChoice(**having), limit=1000)
+    ledger = await filled.run(lambda connection: connection.execute(sa.select(schema.ledger)).all())
+    those = [row for row in _newest(ledger, "created_at", "request_id") if _is_asked(row, part)]
+    places = [ListPosition(_utc(row.created_at), row.request_id) for row in those]
     assert await filled.run(lambda connection: read_arrivals(connection, part)) == places
     at = replace(part, at=places[10], direction="newer")
     assert await filled.run(lambda connection: read_arrivals(connection, at)) == places[:10][::-1]
     named = await filled.run(lambda connection: read_named(connection, [place.id for place in places] * 3))
-    assert [line.position for line in named[:: len(named) // len(places)]] == places[::-1]
+    assert [line.id for line in named[:: len(named) // len(places)]] == [place.id for place in places[::-1]]
     assert all(ListPosition.parse(str(place)) == place for place in places)
 
 
@@ -482,9 +458,9 @@ async def test_s13_9_a_line_has_the_figures_of_the_bills(
         assert request is not None
         assert (str(request.cost), str(request.planning_cost), request.cached_tokens) == ("1.2E-11", "2E-12", 4)
         assert await transactions.run(lambda connection, name=name: read_request(connection, "t2", name)) is None  # type: ignore[misc]
-    part = ListPart(RequestChoice(conversation="conv_old"))
-    (old,) = (await transactions.run(lambda connection: list_requests(connection, part))).found
-    assert (str(old.cost), old.planning_cost, old.counted) == ("1.2E-11", None, False)
+    query = RequestQuery(RequestChoice(conversation="conv_old"))
+    (old,) = (await transactions.run(partial(found_requests.find_requests, query=query))).found
+    assert (str(old.line.cost), old.line.planning_cost, old.line.counted) == ("1.2E-11", None, False)
 
 
 async def test_s13_9_the_tenant_of_a_deleted_conversation_is_that_of_its_bills(
@@ -500,9 +476,9 @@ async def test_s13_9_the_tenant_of_a_deleted_conversation_is_that_of_its_bills(
     assert await tenants() == ["t-conv_gone", "t-conv_gone", None, None, None]
     await store.delete_conversation("t-conv_gone", "conv_gone")
     assert await tenants() == ["t-conv_gone", "t-conv_gone", None, None, None]
-    part = ListPart(RequestChoice(conversation="conv_gone"))
-    (line,) = (await transactions.run(lambda connection: list_requests(connection, part))).found
-    assert line.id == made.ledger.request_id
+    query = RequestQuery(RequestChoice(conversation="conv_gone"))
+    (found,) = (await transactions.run(partial(found_requests.find_requests, query=query))).found
+    assert found.line.id == made.ledger.request_id
 
 
 async def test_s13_18_a_rare_amount_leads_to_its_requests(

@@ -230,10 +230,6 @@ class RequestLine:
     http_status: int | None = None
     total_ms: int | None = None
 
-    @property
-    def position(self) -> ListPosition:
-        return ListPosition(self.created_at, self.id)
-
 
 RequestSort = Literal["time", "cost", "latency", "saved"]
 OK = 200

@@ -1,7 +1,7 @@
-"""Lists requests from the ledger, latest arrival first, and conversations, latest activity first (guarantee §13.9).
+"""Lists conversations, latest activity first, and arrivals of requests, and reads requests by id (guarantee §13.9).
 An index finds each part of a list, however long the list is: a part begins where the previous one ended."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,19 +19,17 @@ Place = tuple[sa.Column[Any], sa.Column[Any]]
 """The columns that order a list: a time and an id."""
 
 
-def rows_of(
-    part: report_lists.ListPart[Any],
-    found: Sequence[report_lists.T],
-    place: Callable[[report_lists.T], report_lists.ListPosition],
-) -> report_lists.ListPage[report_lists.T]:
-    """Builds a page of a list from the rows that were read.
+def page_of(
+    part: report_lists.ListPart[Any], found: Sequence[report_lists.ConversationLine]
+) -> report_lists.ListPage[report_lists.ConversationLine]:
+    """Builds a page of a list from what was read.
     `found`: in the order of reading, one more than `part.limit` if there are more."""
     more, shown = len(found) > part.limit, list(found[: part.limit])
     if part.direction == "newer":
         shown.reverse()
     if not shown:
         return report_lists.ListPage((), None, None)
-    first, last = place(shown[0]), place(shown[-1])
+    first, last = shown[0].position, shown[-1].position
     if part.direction == "newer":
         return report_lists.ListPage(tuple(shown), last, first if more else None)
     return report_lists.ListPage(tuple(shown), last if more else None, first if part.at is not None else None)
@@ -60,21 +58,10 @@ PLACE = (TABLE.c.created_at, TABLE.c.request_id)
 CONVERSATION_PLACE = (CONVERSATIONS.c.updated_at, CONVERSATIONS.c.id)
 KEPT_OUT = ("response_metadata", "failure")
 COLUMNS = [column for column in TABLE.columns if column.name not in KEPT_OUT]
-COMPLETE: sa.ColumnElement[str] = sa.literal_column("'complete'")
 OF_MONEY = ("known_cost", "planning_cost", "saved", "direct_cost", "net_saving")
 """Fields of a line whose columns hold picodollars."""
 REQUEST_IDS_PER_QUERY = 500
 """Requests that one query reads by id."""
-
-
-def list_requests(
-    connection: sa.Connection, part: report_lists.ListPart[report_lists.RequestChoice]
-) -> report_lists.ListPage[report_lists.RequestLine]:
-    """Lists a part of the requests, in order of arrival."""
-    where = [*_chosen(connection, part.having), *in_part(PLACE, part)]
-    query = sa.select(*COLUMNS).where(*where).order_by(*read_order(PLACE, part)).limit(part.limit + 1)
-    lines = [line_of(row) for row in connection.execute(query)]
-    return rows_of(part, lines, lambda line: line.position)
 
 
 def read_request(connection: sa.Connection, tenant: str | None, request_id: str) -> report_lists.RequestLine | None:
@@ -88,9 +75,11 @@ def read_request(connection: sa.Connection, tenant: str | None, request_id: str)
 def read_arrivals(
     connection: sa.Connection, part: report_lists.ListPart[report_lists.RequestChoice]
 ) -> list[report_lists.ListPosition]:
-    """Lists the positions of requests in the list, newest first or, if newer ones are asked for, oldest first: for a
-    caller that has seen most of them and wants to know which there are."""
-    where = [*_chosen(connection, part.having), *in_part(PLACE, part)]
+    """Lists the positions of requests in the order of arrival, newest first or, if newer ones are asked for, oldest
+    first: for a caller that has seen most of them. They are chosen by tenant, model and user alone."""
+    having = part.having
+    named = ((TABLE.c.tenant, having.tenant), (TABLE.c.model, having.model), (TABLE.c.end_user, having.user))
+    where = [*(column == storable(name) for column, name in named if name is not None), *in_part(PLACE, part)]
     query = sa.select(*PLACE).where(*where).order_by(*read_order(PLACE, part)).limit(part.limit)
     return [report_lists.ListPosition(rows.utc(row.created_at), row.request_id) for row in connection.execute(query)]
 
@@ -132,30 +121,6 @@ def _tenant_by_bills(connection: sa.Connection, conversation_id: str) -> str | N
     return found
 
 
-def _chosen(connection: sa.Connection, choice: report_lists.RequestChoice) -> Iterable[sa.ColumnElement[bool]]:
-    tenant = choice.tenant
-    if choice.conversation is not None:
-        if tenant is None:  # the index by conversation begins with the tenant
-            tenant = tenant_of(connection, choice.conversation)
-            if tenant is None:
-                yield sa.false()
-        yield TABLE.c.conversation_id == storable(choice.conversation)
-    named = (
-        ("tenant", tenant),
-        ("model", choice.model),
-        ("end_user", choice.user),
-        ("agent", choice.agent),
-        ("status", choice.status),
-    )
-    yield from (TABLE.c[name] == storable(value) for name, value in named if value is not None)
-    if choice.status not in (None, "complete"):
-        yield TABLE.c.status != COMPLETE  # shows SQLite that the partial index of these suffices
-    if choice.endpoint == report_lists.CHAT_ENDPOINT:
-        yield TABLE.c.endpoint.is_(None)
-    elif choice.endpoint is not None:
-        yield TABLE.c.endpoint == storable(choice.endpoint)
-
-
 def line_of(row: Any) -> report_lists.RequestLine:
     money: dict[str, Any] = {name: rows.usd(getattr(row, f"{name}_picousd")) for name in OF_MONEY}
     return report_lists.RequestLine(
@@ -195,7 +160,7 @@ def list_conversations(
     found = connection.execute(query.order_by(*read_order(place, part)).limit(part.limit + 1)).all()
     sessions = _sessions(connection, [row.id for row in found])
     lines = [_line(row, tuple(sessions.get(row.id, ()))) for row in found]
-    page = rows_of(part, lines, lambda line: line.position)
+    page = page_of(part, lines)
     if ended is None or len(found) > part.limit:
         return page
     older, newer = (ended, page.newer) if part.direction == "older" else (page.older, ended)
