@@ -68,6 +68,36 @@ def test_html_gives_its_visible_text() -> None:
     assert text(part(html.encode(), "a.html")) == "# Ti&le\n\nOne\ntwo\n\na\nb"
 
 
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        (
+            "<tr><th></th><th>Q1<th>Q2</tr>\n<tr><td>Rent</td><td>10</td><td></td></tr><tr><td><td><td>20",
+            "\tQ1\tQ2\nRent\t10\n\t\t20",
+        ),
+        ("<tr><td><p>North</p></td><td><div>1</div><ul><li>2</ul></td></tr>", "North\t1 2"),
+        (
+            "<tr><th rowspan=2>Area<th colspan='2'>2023<th colspan=2>2024<tr><th>H1<th>H2<th>H1<th>H2"
+            "<tr><td>North<td>1<td>2<td>3<td>4",
+            "Area\t2023\t\t2024\n\tH1\tH2\tH1\tH2\nNorth\t1\t2\t3\t4",
+        ),
+        ("<tr><td><h1>Head</h1><p>One</p><p>Two</p></td></tr>", "# Head\n\nOne\n\nTwo"),
+        ("<tr><td>a<td><table><tr><td>1<td><tr><td><td>2</table><p>end</tr>", "a\n\n1\n\t2\n\nend"),
+        (f"<tr><td><p>One</p><p>Two</p><td>{'x' * 2000}", f"One\n\nTwo\n{'x' * 2000}"),
+    ],
+    ids=["empty cells", "blocks in cells", "spans", "one cell", "nested", "layout"],
+)
+def test_s14_a_row_of_a_table_in_html_is_a_line_whose_columns_stand_below_their_heads(html: str, expected: str) -> None:
+    assert text(part(f"<table>{html}</table>".encode(), "a.html")) == expected
+
+
+def test_s14_preformatted_lines_of_html_stay_and_blocks_do_not_run_together() -> None:
+    html = (
+        "<title>T</title><body>x<dl><dt>Term<dd>Means</dl><pre>if a:\n<b>  b</b>\n\n\tc</pre><p>z <code>y  y</code></p>"
+    )
+    assert text(part(html.encode(), "a.html")) == "T\nx\n\nTerm\nMeans\n\nif a:\n  b\n\n\tc\n\nz y y"
+
+
 def test_docx_gives_its_paragraphs() -> None:
     assert text(part(docx("First &amp; one", "Second"), "a.docx")) == "First & one\n\nSecond"
 

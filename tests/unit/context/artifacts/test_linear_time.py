@@ -28,6 +28,7 @@ PIECES = [
     "<script>",
 ]
 PIECES += ["```md\n```x\n```\n", "```md\n", "~~~a\n```\n", "<a><a>x</a></a>", "<a x='", "a.b:\n```x.y\n"]
+PIECES += ["<table><tr><td>x<td>", "<td rowspan=9 colspan=9><tr>", "<pre> \n"]
 PIECES += ["<x" * 3, "&amp", "\n", " \n", "[", "[{", '"', '"a":[', "a,b\n", ". ", "~~~~"]
 
 
