@@ -21,6 +21,7 @@ from gateway.core.formats.responses import request_parser, response_completion, 
 from gateway.core.formats.responses.item_reader import text_of
 from gateway.core.formats.responses.request_parser import CompactedExtract, ResponsesReading
 from gateway.core.formats.responses.response_events import whole_events
+from gateway.core.formats.responses.sealed_thoughts import ThoughtSealer, is_own_thought, readable
 from gateway.core.types import items
 from gateway.core.types.chain import ChainKeys
 from gateway.core.types.chat import ChatRequest, RequestCaller
@@ -45,15 +46,22 @@ CompactedResponse = shape(
 
 
 def refers(body: Json) -> bool:
-    """Returns whether the body has or asks for an item that represents a stored item, or all items before it."""
-    if body.get("context_management") is not None:
+    """Returns whether the body has or asks for an item that represents a stored item, or all items before it; or for
+    sealed thoughts."""
+    if body.get("context_management") is not None or _wants_thoughts(body):
         return True
     given = body.get("input")
     if not isinstance(given, list):
         return False
     return any(
-        isinstance(item, dict) and (item.get("type") in request_parser.STANDING or is_reference(item)) for item in given
+        isinstance(item, dict)
+        and (item.get("type") in request_parser.STANDING or is_reference(item) or is_own_thought(item))
+        for item in given
     )
+
+
+def _wants_thoughts(body: Json) -> bool:
+    return isinstance(include := body.get("include"), list) and response_completion.ENCRYPTED in include
 
 
 def is_reference(item: Any) -> bool:
@@ -123,6 +131,8 @@ class ResolvedItems(NamedTuple):
     """Whether the request continues before that message."""
     sealer: CompactionSealer | None = None
     """Makes the compaction item where the client wants one when its history is compacted."""
+    thoughts: ThoughtSealer | None = None
+    """Seals the answer's thoughts, if the client wants them sealed."""
 
 
 @dataclass(slots=True)
@@ -175,7 +185,7 @@ class CompactionEndpoint:
     async def item(self, body: Json, caller: RequestCaller, size: int) -> Json:
         """Makes the item that represents the history that a request names, and the input that it brings.
         Raises InvalidRequest: a field breaks a rule, or names nothing that is there; `param` names it."""
-        body, at, before, _ = await self.resolved(body, caller.tenant)
+        body, at, before, *_ = await self.resolved(body, caller.tenant)
         names_history = body.get("previous_response_id") is not None or body.get("conversation") is not None
         if names_history:
             at, before = await self._end_of(caller.tenant, body), False
@@ -198,7 +208,17 @@ class CompactionEndpoint:
                 end = await self._end_of(tenant, body) if names_history else None
                 sealer = replace(sealer, messages=(), at=end)
         expanded = await self._expanded(body, tenant)
-        return expanded._replace(body=await with_referred(expanded.body, tenant, self._store), sealer=sealer)
+        resolved = await with_referred(expanded.body, tenant, self._store)
+        thoughts = await self._thought_sealer(body, tenant)
+        return expanded._replace(body=_with_opened(resolved, thoughts), sealer=sealer, thoughts=thoughts)
+
+    async def _thought_sealer(self, body: Json, tenant: str) -> ThoughtSealer | None:
+        """Returns what opens and seals thoughts; None if the storage cannot be reached, which has its secret: this
+        costs the thoughts, not the answer."""
+        try:
+            return ThoughtSealer(tenant, await self._store.secret(), body.get("model"))
+        except errors.StorageUnavailable:
+            return None
 
     async def _expanded(self, body: Json, tenant: str) -> ResolvedItems:
         """Returns the body in which the content of its last compaction item replaces that item and all before it; and
@@ -291,6 +311,15 @@ def triggered(body: Mapping[str, Any]) -> Json | None:
     if places != [len(given) - 1]:
         raise errors.invalid(f"input[{places[0]}].type", f"must not be {TRIGGER}: only the last item may be one")
     return {**body, "input": list(given[:-1])}
+
+
+def _with_opened(body: Json, sealer: ThoughtSealer | None) -> Json:
+    """Returns the body with the thoughts that the gateway sealed."""
+    given = body.get("input")
+    if not isinstance(given, list) or not any(map(is_own_thought, given)):
+        return body
+    opened = readable if sealer is None else sealer.opened
+    return {**body, "input": [opened(item) if is_own_thought(item) else item for item in given]}
 
 
 def _is_users(item: Any) -> bool:

@@ -24,6 +24,7 @@ from gateway.core.formats.compaction_items import CompactionSealer
 from gateway.core.formats.responses import request_parser, response_completion, stored_response
 from gateway.core.formats.responses.request_parser import ResponsesReading
 from gateway.core.formats.responses.response_events import ResponseEvents
+from gateway.core.formats.responses.sealed_thoughts import ThoughtSealer
 from gateway.core.types import turn
 from gateway.core.types.chat import ChatRequest, ContextOptions, PlainMessages, RequestCaller
 from gateway.core.types.conversation import ConversationRef
@@ -91,8 +92,9 @@ class StoredResponses:
         """Sends the events of the response again, those after `starting_after`."""
         caller = (await received(scope, receive, self._auth, None)).caller
         stored, echoed = await self._stored(caller.tenant, scope["path_params"]["response_id"])
-        sealer = CompactionSealer(caller.tenant, await self._store.secret())
-        events = ResponseEvents(echoed, include, sealer.item)
+        secret = await self._store.secret()
+        sealer = CompactionSealer(caller.tenant, secret)
+        events = ResponseEvents(echoed, include, sealer.item, ThoughtSealer(caller.tenant, secret, stored.ledger.model))
         found = events.of(replayed_chunks(_completion(stored), 1, include_usage=True))
         error = _error(stored)
         found += events.end() if error is None else events.fault(error)
@@ -108,8 +110,10 @@ class StoredResponses:
     async def _find(self, call: ApiCall) -> Json:
         stored, echoed = await self._stored(call.tenant, call.path["response_id"])
         completion = _completion(stored)
-        item = CompactionSealer(call.tenant, await self._store.secret()).item(completion)
-        found = response_completion.response_of(completion, echoed, call.included, item)
+        secret = await self._store.secret()
+        item = CompactionSealer(call.tenant, secret).item(completion)
+        thoughts = ThoughtSealer(call.tenant, secret, stored.ledger.model)
+        found = response_completion.response_of(completion, echoed, call.included, item, thoughts)
         return _broken_off(found, _error(stored)) if stored.ledger.status == "partial" else found
 
     async def _stored(self, tenant: str, name: str) -> tuple[turn.StoredCompletion, Json]:
@@ -205,6 +209,7 @@ class ResponsesAdapter(ReadAsChat[ResponsesReading]):
         self._resolved: ResolvedItems | None = None
         self._compaction_of: CompactionSealer | None = None
         """Makes the compaction item where the client wants one when its history is compacted."""
+        self._thoughts: ThoughtSealer | None = None
         self._repeated: dict[str, Any] = {}
         self._include: tuple[str, ...] = ()
 
@@ -216,7 +221,7 @@ class ResponsesAdapter(ReadAsChat[ResponsesReading]):
             self._body = asgi.json_body(raw)
             if refers(self._body):
                 return None
-        body, at, before, sealer = self._resolved or ResolvedItems(self._body)
+        body, at, before, sealer, self._thoughts = self._resolved or ResolvedItems(self._body)
         check_spelling(body, self._settings)
         reading = request_parser.read_request(body)
         self._include = tuple(body.get("include") or ())
@@ -251,11 +256,11 @@ class ResponsesAdapter(ReadAsChat[ResponsesReading]):
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         item = self._compaction_of.item(body) if self._compaction_of is not None else None
-        return jsons.dumps(response_completion.response_of(body, self._repeated, self._include, item))
+        return jsons.dumps(response_completion.response_of(body, self._repeated, self._include, item, self._thoughts))
 
     def writer(self, request: ChatRequest) -> StreamWriter:
         item = self._compaction_of.item if self._compaction_of is not None else None
-        events = ResponseEvents(self._repeated, self._include, item)
+        events = ResponseEvents(self._repeated, self._include, item, self._thoughts)
         return NamedEventWriter(events, events.fault, asgi.comment)
 
 

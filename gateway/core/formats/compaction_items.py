@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gateway.core import jsons
+from gateway.core.formats import sealing
 from gateway.core.ids import answer_id, new_id
 from gateway.core.jsons import Json
 from gateway.core.types.chain import content_text
@@ -44,8 +45,6 @@ class CompactionMark:
 
     def sealed(self, tenant: str, secret: bytes) -> str:
         """Seals the mark so that only this tenant can open it."""
-        from gateway.core.formats import sealing
-
         text = jsons.dumps(asdict(self))
         return sealing.seal(secret, COMPACTION_PURPOSE + tenant.encode(), text)
 
@@ -105,8 +104,6 @@ def is_compacted(completion: Mapping[str, Any]) -> bool:
 
 def opened(sealed: Any, tenant: str, secret: bytes) -> CompactionMark | None:
     """Opens an item's `encrypted_content`; returns None if it belongs to another tenant or was altered."""
-    from gateway.core.formats import sealing
-
     text = sealing.unsealed(secret, COMPACTION_PURPOSE + tenant.encode(), sealed) if isinstance(sealed, str) else None
     return CompactionMark(**jsons.loads(text)) if text is not None else None
 

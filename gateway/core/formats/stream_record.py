@@ -230,7 +230,7 @@ class _Message:
                 before = self._texts.pop(key, None)
                 if before and isinstance(value, list):  # parts after text
                     self._fields[key] = [{"type": "text", "text": "".join(before)}]
-                _merge(self._fields, {key: value})
+                merge_delta(self._fields, {key: value})
                 chars += len(str(value))
         return chars
 
@@ -251,7 +251,8 @@ def _function_whole(call: dict[str, Any]) -> dict[str, Any]:
     return {**call, "function": whole}
 
 
-def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
+def merge_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
+    """Adds a delta to a message in place: texts and lists grow, other values are replaced. Calls are not merged."""
     for key, value in delta.items():
         if value is None:
             continue
@@ -266,7 +267,7 @@ def _merge(message: dict[str, Any], delta: dict[str, Any]) -> None:
             message[key] = message[key] + value
         elif isinstance(value, dict) and isinstance(message.get(key), dict):
             merged = dict(message[key])
-            _merge(merged, value)
+            merge_delta(merged, value)
             message[key] = merged
         else:
             message[key] = value
@@ -310,7 +311,7 @@ def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any
                     function[name] = known + text if isinstance(known, str) and isinstance(text, str) else text
             elif key == "custom" and isinstance(value, dict):
                 call.pop("function", None)
-                _merge(call.setdefault("custom", {}), value)
+                merge_delta(call.setdefault("custom", {}), value)
             elif key == "id":
                 call["id"] = value or call["id"]
             elif key != "index" and value is not None:

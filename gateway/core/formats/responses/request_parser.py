@@ -20,6 +20,7 @@ from gateway.core.formats.responses.item_reader import (
     tool_name,
 )
 from gateway.core.formats.responses.response_request import INSTRUCTIONS_FIELD
+from gateway.core.formats.responses.sealed_thoughts import OpenedThoughts
 from gateway.core.jsons import Json
 from gateway.core.types.chat import NativeRequest
 from gateway.core.types.items import (
@@ -75,6 +76,9 @@ class InputReader(ItemReader):
         """Items of the open answer, in order, as they are sent back."""
         self._waiting: list[Item] = []
         """Thoughts whose answer has not come yet."""
+        self.opened: list[OpenedThoughts] = []
+        """Thoughts that the gateway sealed, of the open answer or the next: all between two results or others' messages
+        is one answer."""
         self._stem: str | None = None
         """The common part of the open answer's ids, if this gateway gave them."""
 
@@ -110,6 +114,7 @@ class InputReader(ItemReader):
         self.taken_items()
         self._waiting = []
         self._close()
+        self.opened = []
 
     def add_answer(self, content: dict[str, Any], status: str, where: str) -> dict[str, Any]:
         """Completes the open message of the assistant's and begins a new one."""
@@ -117,8 +122,13 @@ class InputReader(ItemReader):
         return super().add_answer(content, status, where)
 
     def _close(self) -> None:
-        if self._answer is not None and (order := item_order(self._items)):
+        if self._answer is None:
+            return
+        if order := item_order(self._items):
             self._answer[ITEM_ORDER] = order
+        for thoughts in self.opened:
+            thoughts.put_into(self._answer)
+        self.opened = []
 
     def before_thought(self) -> None:
         """Accepts several reasoning items in a row: they belong to what follows."""
@@ -192,6 +202,8 @@ def read_input(value: Any, *, goes_on: bool = False) -> tuple[list[ReadMessage],
                 if body is not None:
                     reader.add(body, f"input[{index}]")
                     reader.messages[-1].stands = True
+        elif isinstance(item, OpenedThoughts):
+            reader.opened.append(item)
         elif item is not COVERED:
             reader.read(item, f"input[{index}]")
     reader.end()

@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.core import errors, jsons
 from gateway.core.formats.responses.item_reader import names_apart
+from gateway.core.formats.responses.sealed_thoughts import ThoughtSealer
 from gateway.core.ids import RESPONSE, answer_id
 from gateway.core.jsons import Json
 from gateway.core.types.bill import cache_tokens, without_cache
@@ -297,12 +298,13 @@ def response_of(
     echoed: Mapping[str, Any],
     include: tuple[str, ...] = (),
     compaction: Json | None = None,
+    sealer: ThoughtSealer | None = None,
 ) -> Json:
     """Converts a whole completion to a response.
     `echoed`: the request fields that it repeats; see `echo`; `include`: additional output that the request asks for;
-    `compaction`: the item that replaces everything before it."""
+    `compaction`: the item that replaces everything before it; `sealer`: for thoughts that no response can show."""
     choice: Json = next(iter(completion.get("choices") or ()), {})
-    output = output_items(choice.get("message") or {}, completion["id"], include, choice.get("logprobs"))
+    output = output_items(choice.get("message") or {}, completion["id"], include, choice.get("logprobs"), sealer)
     names = names_apart(echoed.get("tools"))
     output = [{**item, **names.get(str(item.get("name")), {})} for item in output] if names else output
     reason = INCOMPLETE.get(str(choice.get("finish_reason")))
@@ -344,13 +346,21 @@ def ended(response: Json, output: list[Json], reason: str | None, usage: Any, co
     return {**found, "status": "completed", "completed_at": found["created_at"]}
 
 
-def output_items(message: Json, completion_id: str, include: tuple[str, ...], logprobs: Any = None) -> list[Json]:
+def output_items(
+    message: Json,
+    completion_id: str,
+    include: tuple[str, ...],
+    logprobs: Any = None,
+    sealer: ThoughtSealer | None = None,
+) -> list[Json]:
     """Converts an answer's message to items, the same that the Conversations API shows."""
     body = {**message, "role": "assistant"}
     stored = ConversationMessage("assistant", body, message_id=answer_id(completion_id))
     items = items_of(stored)
     if ENCRYPTED in include:
         items = with_sealed(items, body)
+        if sealer is not None:
+            items = sealer.with_thoughts(items, body, answer_id(completion_id, "rs_"))
     said = (logprobs or {}).get("content") if isinstance(logprobs, dict) else None
     parts = [part for item in items if item["type"] == "message" for part in item["content"]]
     texts = [part for part in parts if part.get("type") == "output_text"]

@@ -23,6 +23,7 @@ from gateway.core.formats.responses.response_completion import (
     told,
     whole_logprobs,
 )
+from gateway.core.formats.responses.sealed_thoughts import AnswerThoughts, ThoughtSealer
 from gateway.core.ids import MESSAGE
 from gateway.core.jsons import Json
 from gateway.core.types import items
@@ -73,6 +74,8 @@ class ReasoningItem(OpenItem):
         super().__init__(items.numbered_id(stem, number))
         self._pieces: list[str] = []
         self._whole: Json | None = None
+        self.sealed: str | None = None
+        """Thoughts that the gateway sealed."""
         self._is_summary = is_summary
 
     @property
@@ -90,7 +93,8 @@ class ReasoningItem(OpenItem):
         if self._is_summary:
             return {**shown, "summary": [self._part()], "status": status}
         content = {"content": [self._part()]} if self._pieces else {}
-        return {**shown, **content, "status": status}
+        sealed = {"encrypted_content": self.sealed} if self.sealed else {}
+        return {**shown, **content, **sealed, "status": status}
 
     def add(self, text: str) -> Events:
         """Adds to the reasoning's text; returns the events."""
@@ -307,12 +311,18 @@ class ResponseEvents:
     """
 
     def __init__(
-        self, echoed: Mapping[str, Any], include: tuple[str, ...] = (), compaction: Compaction | None = None
+        self,
+        echoed: Mapping[str, Any],
+        include: tuple[str, ...] = (),
+        compaction: Compaction | None = None,
+        sealer: ThoughtSealer | None = None,
     ) -> None:
         self._echoed = echoed
         self._include = include
         self._compaction = compaction
         """Makes the item that replaces everything before the answer, from the first chunk."""
+        self._sealer = sealer if ENCRYPTED in include else None
+        self._unsealed = AnswerThoughts()
         self._ahead = 0
         self._number = 0
         self._choice: Any = None
@@ -346,11 +356,10 @@ class ResponseEvents:
 
     def end(self) -> list[Json]:
         """Returns the events after the last chunk: the ends of all items, and the whole response."""
-        events: list[Json] = []
+        events = self._sealed()
         if len(self._items) == self._ahead:
-            words, events = self._words()
-            if self._has_content:
-                events += words.empty()
+            words, begun_now = self._words()
+            events += [*begun_now, *(words.empty() if self._has_content else ())]
         events += [event for item in self._items for event in item.close()]
         output = [self._shown(item.item()) for item in self._items]
         reason = INCOMPLETE.get(str(self._finish))
@@ -402,6 +411,8 @@ class ResponseEvents:
 
     def _delta(self, delta: Json, choice: Json) -> list[Json]:
         events: list[Json] = []
+        if self._sealer is not None and SUMMARY not in choice:
+            self._unsealed.add(delta)
         if isinstance(delta.get("content"), list) or "audio" in delta:
             delta = items.with_plain_text(delta)
         thoughts = delta.get("reasoning_content") or delta.get("reasoning")
@@ -461,6 +472,15 @@ class ResponseEvents:
         thought = ReasoningItem(self._stem, number, is_summary=is_summary)
         return thought, self._opened(thought)
 
+    def _sealed(self) -> list[Json]:
+        """Seals what was thought so far into the open reasoning item, else into a new one; returns the events."""
+        sealed = self._sealer.sealed(self._unsealed.taken()) if self._sealer is not None else None
+        if sealed is None:
+            return []
+        thought, events = self._thought()
+        thought.sealed = sealed
+        return events
+
     def _words(self, at: Json | None = None) -> tuple[MessageItem, list[Json]]:
         """Returns the open message, or the one that the upstream names, with the events of its beginning."""
         events: list[Json] = []
@@ -513,6 +533,7 @@ class ResponseEvents:
 
     def _opened(self, item: OpenItem) -> list[Json]:
         """Begins an item; closes thoughts before it, and messages whose end no upstream reports."""
+        sealed = self._sealed() if not isinstance(item, ReasoningItem) else []
         tells = not isinstance(item, MessageItem)
         ending = [
             each
@@ -523,7 +544,7 @@ class ResponseEvents:
         ]
         events = [event for each in ending for event in each.close()]
         self._items.append(item)
-        return [*events, *item.begin(len(self._items) - 1)]
+        return [*sealed, *events, *item.begin(len(self._items) - 1)]
 
 
 def _in_order(choice: Json) -> list[Json]:
