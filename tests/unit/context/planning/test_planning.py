@@ -12,7 +12,7 @@ from tests.support.factory import ClientFactory, GatewayFactory, default_config,
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, Shown, decision, every, plan_of, shown
 from tests.support.mock_upstream import MockUpstream
-from tests.support.reply import Reply
+from tests.support.reply import Reply, error_body
 
 BUDGET = 4096 - 512
 QUESTION = user("Who is the keeper of lamp 41?")
@@ -421,3 +421,79 @@ def test_s5_old_turns_of_a_plain_chat_are_an_artifact_where_planning_is_asked_fo
     assert prompt_tokens(models.answered[1]) <= BUDGET
     short = chat(planning, model="small", messages=[user("Well?")], context={"planning": "always"})
     assert used(short)["planning_reason"] == "no_artifacts"
+
+
+ASKED: Json = {
+    "model": "small",
+    "messages": [user("Who is the keeper of lamp 41?")],
+    "attachments": [{"title": "Lamps", "content": lamps(60)}],
+}
+
+
+def test_s5_a_summary_that_broke_off_is_used_as_far_as_it_is_whole(
+    planning: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """In the context and in the cache: the next request with the same focus finds no half sentence either."""
+    said = "Sixty lamps stand on the quay. Lamp 41 is kept by nobody but"
+    upstream.handler = models = InternalModels(
+        every("summarize", summarization_focus="whole"), lambda text: Reply(text=said, finish_reason="length")
+    )
+    answers = [chat(planning, **ASKED) for _ in range(2)]
+    assert [used(answer)["cache_stats"] for answer in answers] == [
+        {"hits": 0, "misses": 1},
+        {"hits": 1, "misses": 0},
+    ]
+    for answer, body in zip(answers, models.answered, strict=True):
+        assert used(answer)["fallback_reason"] is None
+        assert "Sixty lamps stand on the quay." in text_of(body)
+        assert "nobody but" not in text_of(body)
+
+
+def test_s5_of_a_summary_of_which_nothing_is_whole_nothing_is_used_or_kept(
+    planning: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """The plan is followed with extracts in its place, the reason told, the call on the bill, and made anew."""
+    upstream.handler = models = InternalModels(
+        every("summarize", summarization_focus="none"), lambda text: Reply(text="Lamp 41 and", finish_reason="length")
+    )
+    for number in (1, 2):
+        answer = chat(planning, **ASKED)
+        told = used(answer)
+        assert (told["fallback_reason"], told["llm_planning_used"]) == ("summarizer_cut", True)
+        assert told["planning_usage"]["summarizer"]["calls"] == 1
+        assert told["planning_cost"]["summarizer_cost"] > 0
+        assert "Lamp 41 and" not in text_of(models.answered[-1])
+        assert len(models.summarized) == number
+
+
+EVENT = "internal_model_unknown"
+
+
+def why(answer: Json) -> tuple[str, str | None]:
+    told = answer["response_metadata"]["context_utilization"]
+    return told["planning_reason"], told["fallback_reason"]
+
+
+def test_s5_a_planner_that_is_not_there_is_asked_once_and_told_once(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """By the bill of the request that asked it, by those that did not, and by one line of the log."""
+    gateway = start_gateway({"context": {"planning": "auto"}})
+    unknown = Reply(status=404, json=error_body(404, "The model `gpt-4o-mini` does not exist.", "model_not_found"))
+    upstream.handler = models = InternalModels(lambda artifacts: unknown)
+    told = [why(chat(gateway, **ASKED)) for _ in range(3)]
+    assert told == [("near_limit", "planner_unknown_model"), ("no_planner", None), ("no_planner", None)]
+    assert len(models.planned) == 1
+    lines = [line for line in gateway.log_lines() if line["event"] == EVENT]
+    assert [(line["level"], line["model"]) for line in lines] == [("warning", "openai/gpt-4o-mini")]
+
+
+def test_s5_a_404_that_does_not_speak_of_the_model_is_one_call_that_failed(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """The page of a proxy before the upstream: the next request asks again."""
+    gateway = start_gateway({"context": {"planning": "auto"}})
+    page = Reply(status=404, body=b"<html>Nothing here yet</html>", content_type="text/html")
+    upstream.handler = models = InternalModels(lambda artifacts: page)
+    assert [why(chat(gateway, **ASKED)) for _ in range(3)] == [("near_limit", "planner_refused")] * 3
+    assert len(models.planned) == 3
