@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gateway.core import jsons
-from gateway.core.formats import sealing
+from gateway.core import formats, jsons
 from gateway.core.ids import answer_id, new_id
 from gateway.core.jsons import Json
 from gateway.core.types.chain import content_text
@@ -46,7 +45,7 @@ class CompactionMark:
     def sealed(self, tenant: str, secret: bytes) -> str:
         """Seals the mark so that only this tenant can open it."""
         text = jsons.dumps(asdict(self))
-        return sealing.seal(secret, COMPACTION_PURPOSE + tenant.encode(), text)
+        return formats.seal(secret, COMPACTION_PURPOSE + tenant.encode(), text)
 
     def sealed_for(self, tenant: str, secret: bytes, item_id: str | None = None) -> Json:
         """Builds the compaction item that holds the sealed mark; without `item_id` it gets a new id."""
@@ -104,7 +103,7 @@ def is_compacted(completion: Mapping[str, Any]) -> bool:
 
 def opened(sealed: Any, tenant: str, secret: bytes) -> CompactionMark | None:
     """Opens an item's `encrypted_content`; returns None if it belongs to another tenant or was altered."""
-    text = sealing.unsealed(secret, COMPACTION_PURPOSE + tenant.encode(), sealed) if isinstance(sealed, str) else None
+    text = formats.unsealed(secret, COMPACTION_PURPOSE + tenant.encode(), sealed) if isinstance(sealed, str) else None
     return CompactionMark(**jsons.loads(text)) if text is not None else None
 
 

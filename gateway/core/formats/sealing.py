@@ -1,5 +1,5 @@
-"""Seals texts that clients hold, for one purpose and one tenant. The cipher is imported when it is first used, so that
-no start waits for it.
+"""Seals texts that clients hold, for one purpose and one tenant. The module is imported when the first text is sealed
+or opened, so that no start waits for the cipher.
 
 The cipher is AES-256-SIV (RFC 5297), which needs no nonce: no two texts share a key stream, however weak the system's
 randomness is. Equal texts have equal seals, which tells a client nothing new.
@@ -9,10 +9,11 @@ import hashlib
 import hmac
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 SEAL_VERSION = b"\x02"
 MAX_OPENED_BYTES = 2**20
@@ -30,8 +31,6 @@ def seal(key: bytes, purpose: bytes, text: bytes) -> str:
 
 def unsealed(key: bytes, purpose: bytes, sealed: str) -> bytes | None:
     """Opens a sealed text; returns None if it was sealed with another key or purpose, or was altered."""
-    from cryptography.exceptions import InvalidTag
-
     try:
         raw = urlsafe_b64decode(sealed.encode("ascii"))
         if raw[:1] == OLD_VERSION:
@@ -45,11 +44,7 @@ def unsealed(key: bytes, purpose: bytes, sealed: str) -> bytes | None:
     return found if reader.eof else None
 
 
-def _cipher(key: bytes, purpose: bytes) -> "AESSIV":
-    from cryptography.hazmat.primitives.ciphers.aead import AESSIV
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
+def _cipher(key: bytes, purpose: bytes) -> AESSIV:
     info = b"context-gateway sealing\0" + purpose
     return AESSIV(HKDF(SHA256(), length=64, salt=None, info=info).derive(key))
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.core import jsons
-from gateway.core.formats.sealing import MAX_OPENED_BYTES, seal, unsealed
+from gateway.core import formats, jsons
 from gateway.core.formats.stream_record import merge_delta
 from gateway.core.jsons import Json
 from gateway.core.types.conversation import dicts_of
@@ -17,7 +16,7 @@ from gateway.core.types.items import ANTHROPIC_BLOCKS, SEALED, SIGNED, VERBATIM
 THOUGHTS_PURPOSE = b"thoughts\0"
 OWN_THOUGHTS = "gw."
 """Prefix of the gateway's own `encrypted_content`. Base64 has no dot, so no provider's content begins with it."""
-THOUGHT_FIELDS = ("reasoning_content", "reasoning", SIGNED, ANTHROPIC_BLOCKS, *SEALED)
+UNSEALED_FIELDS = ("reasoning_content", "reasoning", SIGNED, ANTHROPIC_BLOCKS, *SEALED)
 
 
 class AnswerThoughts:
@@ -34,7 +33,7 @@ class AnswerThoughts:
         if any(delta.get(name) for name in VERBATIM):
             self._fields = {}
             return
-        merge_delta(self._fields, {name: delta[name] for name in THOUGHT_FIELDS if delta.get(name)})
+        merge_delta(self._fields, {name: delta[name] for name in UNSEALED_FIELDS if delta.get(name)})
         for position, call in enumerate(delta.get("tool_calls") or ()):
             call_id = self._ids.setdefault(call.get("index", position), str(call.get("id")))
             found = {name: call[name] for name in SEALED if call.get(name)}
@@ -66,9 +65,9 @@ class ThoughtSealer:
     def sealed(self, thoughts: Json) -> str | None:
         """Seals what `AnswerThoughts.taken` returned; None if there is nothing, or more than could be opened again."""
         text = jsons.dumps(thoughts)
-        if not thoughts or len(text) > MAX_OPENED_BYTES:
+        if not thoughts or len(text) > formats.MAX_OPENED_BYTES:
             return None
-        return OWN_THOUGHTS + seal(self.secret, self._purpose, text)
+        return OWN_THOUGHTS + formats.seal(self.secret, self._purpose, text)
 
     def with_thoughts(self, items: list[Json], message: Mapping[str, Any], item_id: str) -> list[Json]:
         """Adds the sealed thoughts of a whole message to its first reasoning item, else to a new one in front."""
@@ -87,7 +86,7 @@ class ThoughtSealer:
         """Opens a reasoning item of the gateway's own. Of one that is another tenant's or model's, or was changed, only
         what is readable stays."""
         content = item["encrypted_content"].removeprefix(OWN_THOUGHTS)
-        text = unsealed(self.secret, self._purpose, content)
+        text = formats.unsealed(self.secret, self._purpose, content)
         return readable(item) if text is None else OpenedThoughts(**jsons.loads(text))
 
     @property
