@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gateway.core.faces import lazy_face
 
 if TYPE_CHECKING:
-    from gateway.billing import cost, ledger_verification, metadata, passes, prompt_cache, relayed_usage
+    from gateway.billing import cost, ledger_verification, metadata, meter, passes, prompt_cache, relayed_usage
     from gateway.billing.quota import budgets
     from gateway.billing.quota.gate import AdmissionRequest, AdmittedRequest, Quota
 else:
@@ -30,6 +30,7 @@ __all__ = [
     "cost",
     "ledger_verification",
     "metadata",
+    "meter",
     "passes",
     "prompt_cache",
     "relayed_usage",

@@ -1,21 +1,20 @@
-"""Makes the bill from what was attempted (guarantee §6): `make_bill` is pure, `metered` computes what the request would
-have cost without a gateway, and `UsageCount` counts what upstream did not report, and learns from what it did report.
+"""Makes the bill from what was attempted (guarantee §6): `make_bill` is pure, and `UsageCount` counts what upstream did
+not report, and learns from what it did report.
 `OpenCalls` records a request in the ledger before its models are asked, and bills the open calls of processes that died
 (guarantee §6.10, ADR 32)."""
 
 import asyncio
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from gateway.billing import cost, metadata, passes, prompt_cache
+from gateway.billing import cost, metadata, meter, passes, prompt_cache
 from gateway.context.tokens import CounterRegistry, PromptReport
 from gateway.context.window import counting
 from gateway.core import errors, ids, jsons, names, ports
@@ -289,9 +288,7 @@ def _meter(
     used_at = history.used_at if history is not None else None
     try:
         found_bounces = _Bounces.of(prepared, before)
-        told, costs = metered(
-            note or bill.EconomyNote(options.economy),
-            before,
+        request = meter.MeteredRequest(
             model=prepared.request.model,
             usage=answering[0].usage if answering else {},
             prices=prepared.facts.prices,
@@ -302,9 +299,10 @@ def _meter(
             rewritten=context.fitted.new_pass or (note is not None and note.passed is not None),
             at=prepared.request.arrived_at.timestamp(),
             idle=used_at is not None and prepared.request.arrived_at - used_at > prompt_cache.LIFETIME,
-            is_told=is_told or bool(found_bounces.tokens),
             bounced=found_bounces.tokens,
         )
+        is_told = is_told or bool(found_bounces.tokens)
+        told, costs = meter.metered(request, note or bill.EconomyNote(options.economy), before, is_told=is_told)
         if found_bounces.cut or costs.cut or costs.bounced:
             costs = passes.with_marks(costs, found_bounces.cut, found_bounces.marks)
     except Exception as fault:  # noqa: BLE001 - a fault costs the meter, not the paid answer
@@ -532,150 +530,3 @@ def _has_media(messages: Sequence[Json]) -> bool:
     contents = (message.get("content") for message in messages)
     lists = (content for content in contents if type(content) is list)
     return any(part.get("type") in counting.MEDIA for content in lists for part in dicts_of(content))
-
-
-# The meter: what a request would have cost without a gateway, beside what it was billed (guarantee §6).
-
-MIN_HEAD_TOKENS = 1024
-"""With a warm cache, most providers read an unchanged head from it if the head is at least this long."""
-ZERO = Decimal(0)
-NOTHING_SPENT = bill.BranchCosts("", 0, 0, ZERO, ZERO)
-MAX_OTHERS = 4
-"""Models of a branch, beside the latest, whose latest prompts are known."""
-
-
-def metered(
-    note: bill.EconomyNote,
-    before: bill.BranchCosts | None,
-    *,
-    model: str,
-    usage: Mapping[str, Any],
-    prices: Mapping[str, Decimal],
-    primary: Decimal,
-    billed: Decimal,
-    counted: int,
-    left: bill.LeftOutTokens | None,
-    rewritten: bool,
-    at: float = 0.0,
-    idle: bool = False,
-    is_told: bool = True,
-    bounced: int = 0,
-) -> tuple[dict[str, Any], bill.BranchCosts]:
-    """Computes the bill's `economics`, and the branch's sums with this request.
-
-    The direct bill is the primary model's own with what was left out put back, at the rates of its prompt cache: if
-    nothing was left out since the branch began, both are equal to the digit.
-
-    Args:
-        before: the branch's sums until now, where there are any.
-        model: the name that was asked for.
-        usage: of the first call of the primary model, as the upstream reported it.
-        primary: what the primary model would have cost with the prompt that was sent, without rounds of `recall`;
-            `billed`: what the request cost, with these, planner and summarizer included.
-        counted: tokens of the prompt as the gateway counts them; its other counts are scaled by what was reported.
-        left: what was left out of the prompt.
-        rewritten: a pass changed what was forwarded before.
-        at: when the request arrived, in seconds since 1970.
-        idle: the conversation was unused for so long that its cache may have expired.
-        is_told: `economics` is wanted beside the sums; else it is {}.
-        bounced: tokens of results that were read again soon after they had been cut, by the gateway's count.
-    """
-    prompt = bill.figure(usage, "prompt_tokens")
-    scale = prompt / counted if counted else 1.0
-    tokens = round(scale * left.tokens) if left is not None else 0
-    known = _latest_of(before, model, at)
-    is_back = known is not before  # another model was asked meanwhile, and may have had a pass
-    reads, writes = bill.told(usage, bill.CACHE_READ_NAMES), bool(bill.told(usage, bill.CACHE_WRITE_NAMES))
-    changes = bool(tokens or rewritten or (known is not None and known.left_tokens))
-    charged = partial(_rates, usage, prices, reads=bool(reads), writes=writes)
-    rates = charged(prompt + tokens) if changes or note.clearable else None
-    added = ZERO
-    is_cold = note.is_cold or known is None
-    cached = known.prompt_tokens - known.left_tokens if known is not None else 0
-    if reads and not (rewritten or is_back) and cached >= prompt_cache.MIN_CACHED_TOKENS:
-        is_cold = not any(reads)  # the upstream knows better
-    if idle and rewritten and reads and left is not None and scale * left.unchanged >= MIN_HEAD_TOKENS:
-        is_cold = not any(reads)
-    if changes and rates is not None and prompt:
-        whole = 0 if is_cold or known is None else known.prompt_tokens
-        sent = 0 if is_cold or known is None else known.prompt_tokens - known.left_tokens
-        if rewritten and left is not None:
-            sent = min(sent, round(scale * left.unchanged))
-        if is_back:
-            sent = min(sent, max(reads, default=0))
-        own = charged(prompt) or rates
-        added = cost.rounded(cost.EXACT_MONEY.subtract(rates.prompt(prompt + tokens, whole), own.prompt(prompt, sent)))
-    direct = max(ZERO, primary + added)
-    told_of: dict[str, Any] = {}
-    if is_told:
-        told_of |= {
-            "mode": note.mode,
-            "direct_cost": _usd(direct),
-            "billed_cost": _usd(billed),
-            "net_saving": _usd(direct - billed),
-        }
-        if note.passed is not None:
-            told_of |= {"pass": note.passed, "cleared_tokens": note.cleared}
-        if again := round(scale * bounced):
-            paid = charged(prompt)
-            added_cost = None if paid is None else _usd(cost.rounded(cost.EXACT_MONEY.multiply(paid.write, again)))
-            told_of["bounced"] = {"tokens": again, "cost": added_cost}
-        if note.mode == bill.OBSERVE:
-            told_of["estimated_saving"] = _usd(_estimated(note, rates, is_cold=is_cold))
-    sums = before or NOTHING_SPENT
-    return told_of, bill.BranchCosts(
-        model,
-        prompt + tokens,
-        tokens,
-        sums.direct + direct,
-        sums.billed + billed,
-        note.clearable,
-        cut=sums.cut,
-        bounced=sums.bounced,
-        others=_others(sums, model),
-    )
-
-
-def _latest_of(before: bill.BranchCosts | None, model: str, at: float) -> bill.BranchCosts | bill.OtherPrompt | None:
-    """Returns the latest prompt of a model in a branch; None if its provider has forgotten it, or never had one."""
-    if before is None or before.model == model:
-        return before
-    return next((each for each in before.others if each.model == model and each.until >= at), None)
-
-
-def _others(before: bill.BranchCosts, model: str) -> tuple[bill.OtherPrompt, ...]:
-    """Returns the latest prompts of the models other than this one, which has just been asked."""
-    latest, sent = [], before.sent
-    if sent is not None:
-        until = sent.at + sent.lifetime
-        latest.append(bill.OtherPrompt(before.model, before.prompt_tokens, before.left_tokens, until))
-    return tuple(each for each in (*latest, *before.others) if each.model != model)[:MAX_OTHERS]
-
-
-def _rates(
-    usage: Mapping[str, Any], prices: Mapping[str, Decimal], prompt_tokens: int, *, reads: bool, writes: bool
-) -> prompt_cache.CacheRates | None:
-    """Returns the rates that the upstream charges, as far as its usage shows: if it names no cached tokens (`reads`),
-    it charges the usual price for all; if it names no cache writes (`writes`), it charges the usual price for them.
-    None if no price is known."""
-    tier = usage.get("service_tier")
-    full = cost.TokenRates(prices, prompt_tokens, tier).find("input_cost_per_token")
-    if full is None:
-        return None
-    found = prompt_cache.cache_rates(
-        prices, prompt_tokens, for_an_hour=bool(bill.written_for_an_hour(usage)), service_tier=tier
-    )
-    if found is None or not reads:
-        return prompt_cache.CacheRates(full, full)
-    return found if writes else prompt_cache.CacheRates(found.read, full)
-
-
-def _estimated(note: bill.EconomyNote, rates: prompt_cache.CacheRates | None, *, is_cold: bool) -> Decimal:
-    if rates is None:
-        return ZERO
-    return cost.rounded(cost.EXACT_MONEY.multiply(rates.write if is_cold else rates.read, note.clearable))
-
-
-def _usd(value: Decimal) -> str:
-    """Formats USD without trailing zeros: a bill may occur twice in a stream."""
-    return f"{value.normalize(cost.EXACT_MONEY):f}"

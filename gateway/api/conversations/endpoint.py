@@ -81,19 +81,12 @@ def _check_pictures(message: ReadMessage) -> None:
             raise errors.invalid(f"{message.where}.{field}[{index}].file_id", text)
 
 
-Item, NewItem = (
-    shape(
-        name,
-        "OpenAI's item.",
-        {
-            **fields,
-            "pinned?": said(bool, "It stays in every window; left out where it is not pinned."),
-            "agent?": said(str, "The agent that wrote it; left out where there is none."),
-        },
-        is_open=True,
-    )
-    for name, fields in (("Item", {"id": str, "type": str}), ("NewItem", {}))
-)
+ITEM_FIELDS = {
+    "pinned?": said(bool, "It stays in every window; left out where it is not pinned."),
+    "agent?": said(str, "The agent that wrote it; left out where there is none."),
+}
+Item = shape("Item", "OpenAI's item.", {"id": str, "type": str, **ITEM_FIELDS}, is_open=True)
+NewItem = shape("NewItem", "OpenAI's item.", ITEM_FIELDS, is_open=True)
 ItemUpdate = shape("ItemUpdate", "Whether the item stays in every window.", {"pinned": bool})
 TEAM = {"metadata?": Metadata | None, "team_task?": str | None}
 ConversationBody = shape(

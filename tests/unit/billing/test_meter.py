@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from gateway.billing.meter import MeteredRequest, metered
 from gateway.billing.prompt_cache import CacheRates, cache_rates
 from gateway.core.types.bill import BranchCosts, EconomyNote, LeftOutTokens, OtherPrompt, ResultMarks, SentPrompt
-from gateway.pipeline.billing import metered
 
 READ, WRITE, PLAIN = Decimal("0.0000003"), Decimal("0.00000375"), Decimal("0.000003")
 PRICES = {
@@ -25,9 +25,10 @@ BEFORE = BranchCosts("m", 48_000, 30_000, Decimal(3), Decimal(2))
 NOTE = EconomyNote("auto")
 
 
-def measured(usage: dict[str, Any], note: EconomyNote = NOTE, **more: Any) -> tuple[Any, BranchCosts]:
+def measured(
+    usage: dict[str, Any], note: EconomyNote = NOTE, before: BranchCosts | None = BEFORE, **more: Any
+) -> tuple[Any, BranchCosts]:
     known: dict[str, Any] = {
-        "before": BEFORE,
         "model": "m",
         "usage": usage,
         "prices": PRICES,
@@ -38,7 +39,7 @@ def measured(usage: dict[str, Any], note: EconomyNote = NOTE, **more: Any) -> tu
         "rewritten": False,
         **more,
     }
-    return metered(note, known.pop("before"), **known)
+    return metered(MeteredRequest(**known), note, before)
 
 
 def test_what_is_left_out_would_have_been_read_at_the_price_of_reading() -> None:
