@@ -75,11 +75,12 @@ class Reading:
 
     @property
     def told(self) -> str:
-        """The text followed by its notes as lines, so that whoever stores the text stores them too."""
-        starts = (places.LEFT_OUT_START if isinstance(note, LeftOut) else places.NOTE_START for note in self.notes)
+        """The text followed by its notes as lines, so that whoever stores the text stores them too: those on what was
+        left out last, where they are surely found."""
+        notes = sorted(self.notes, key=lambda note: isinstance(note, LeftOut))
+        starts = (places.LEFT_OUT_START if isinstance(note, LeftOut) else places.NOTE_START for note in notes)
         lines = (
-            f"\n{start}{' '.join(note.split())}{places.NOTE_END}"
-            for start, note in zip(starts, self.notes, strict=True)
+            f"\n{start}{' '.join(note.split())}{places.NOTE_END}" for start, note in zip(starts, notes, strict=True)
         )
         return f"{self.text}\n{''.join(lines)}" if self.notes else self.text
 

@@ -129,11 +129,13 @@ def style_of(paragraph: ElementTree.Element) -> str:
 
 
 DOCX_MAIN = "word/document.xml"
-DOCX_WHITESPACE = {"tab": "\t", "cr": "\n", "noBreakHyphen": "-"}
+DOCX_WHITESPACE = {"tab": "\t", "ptab": "\t", "cr": "\n", "noBreakHyphen": "-"}
 DOCX_LEFT_OUT = frozenset({"del", "moveFrom", "Fallback", "instrText", "delText", "pPr", "rPr", "tblPr", "sectPr"})
 """Elements that are no text of the current version: tracked deletions, second forms of the same, properties."""
 DRAWN = {"chart": "id", "relIds": "dm"}
 """Elements that refer to a chart, or to a diagram's text, with the attribute that names it."""
+MAX_DOCX_SPAN = 63
+"""Columns of a table, at most."""
 DOCX_NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes", "commentReference": "comments"}
 
 
@@ -191,7 +193,9 @@ class _DocxDocument:
                 yield note
 
     def _row(self, row: ElementTree.Element) -> str:
-        cells = [self._cell(cell) for cell in row if local(cell.tag) in ("tc", "sdt")]
+        cells: list[str] = []
+        for cell in (each for each in row if local(each.tag) in ("tc", "sdt")):
+            cells += [self._cell(cell), *[""] * (_columns(cell) - 1)]
         line = "\t".join(cells)
         return BREAK * line.count(BREAK) + line.replace(BREAK, "")
 
@@ -256,6 +260,13 @@ class _DocxDocument:
 
     def _is(self, relation: PackageRelation, kind: str) -> bool:
         return relation.kind == kind and not relation.external and relation.target in self._package
+
+
+def _columns(cell: ElementTree.Element) -> int:
+    """Returns how many columns a cell takes."""
+    span = child(cell, "tcPr", "gridSpan")
+    columns = "" if span is None else attribute(span, "val")
+    return max(1, min(int(columns), MAX_DOCX_SPAN)) if columns.isdecimal() else 1
 
 
 def _paragraphs(root: ElementTree.Element) -> Iterator[ElementTree.Element]:

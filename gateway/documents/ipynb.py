@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from gateway.core.types import places
-from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
 from gateway.documents.packages import reading
 from gateway.documents.plain import decoded
@@ -25,34 +25,38 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         if cells is None:  # the form before version 4
             cells = [cell for sheet in notebook["worksheets"] for cell in sheet["cells"]]
         language = str(((notebook.get("metadata") or {}).get("language_info") or {}).get("name") or "python")
-        parts = [_cell(number, cell, language) for number, cell in enumerate(cells, 1)]
+        parts, cut = [], 0
+        for number, cell in enumerate(cells, 1):
+            outputs = [each for each in map(_output, cell.get("outputs") or []) if each.strip()]
+            cut += sum(len(each) > MAX_OUTPUT for each in outputs)
+            parts.append(_cell(number, cell, language, outputs))
     if not parts:
         raise UnreadableDocument("it is a notebook without cells")
-    return Reading("\n\n".join(parts))
+    notes = (LeftOut(f"{cut} outputs were cut at {MAX_OUTPUT:,} characters."),) if cut else ()
+    return Reading("\n\n".join(parts), notes)
 
 
-def _cell(number: int, cell: dict[str, Any], language: str) -> str:
+def _cell(number: int, cell: dict[str, Any], language: str, outputs: list[str]) -> str:
     source = _joined(cell.get("source", cell.get("input", ""))).strip("\n")
     if cell.get("cell_type") == "code":
         source = f"```{language}\n{source}\n```"
-    outputs = [_output(each) for each in cell.get("outputs") or []]
-    printed = [f"Output:\n{each}" for each in outputs if each.strip()]
+    printed = [f"Output:\n{_bounded(each)}" for each in outputs]
     return "\n".join([places.marker("cell", str(number)), *map(places.plain_lines, (source, *printed))])
 
 
 def _output(output: dict[str, Any]) -> str:
     if "traceback" in output:
-        return _bounded(ANSI.sub("", "\n".join(map(str, output["traceback"]))))
+        return ANSI.sub("", "\n".join(map(str, output["traceback"]))).rstrip("\n")
     if "text" in output:
-        return _bounded(ANSI.sub("", _joined(output["text"])))
+        return ANSI.sub("", _joined(output["text"])).rstrip("\n")
     data = output.get("data") or {}
     if "text/plain" in data and not any(kind.startswith("image/") for kind in data):
-        return _bounded(_joined(data["text/plain"]))
+        return _joined(data["text/plain"]).rstrip("\n")
     for kind, found in data.items():
         if kind in ("text/markdown", "text/latex"):
-            return _bounded(_joined(found))
+            return _joined(found).rstrip("\n")
         if kind == "text/html":
-            return _bounded(html_text(_joined(found)))
+            return html_text(_joined(found))
     return IPYNB_PICTURE if any(kind.startswith("image/") for kind in data) else ""
 
 
@@ -61,5 +65,4 @@ def _joined(text: Any) -> str:
 
 
 def _bounded(text: str) -> str:
-    text = text.rstrip("\n")
     return text if len(text) <= MAX_OUTPUT else f"{text[:MAX_OUTPUT]}\n({len(text) - MAX_OUTPUT:,} characters more)"

@@ -92,6 +92,7 @@ class NestBudget:
     left_out: dict[str, list[str]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
+    untold: int = 0
 
 
 class NestedPlace:
@@ -118,7 +119,8 @@ class NestedPlace:
             reasons.append(f"{count} {why} ({names}{', …' if count > NAMED_IN_NOTE else ''})")
         total = sum(self.budget.counts.values())
         first = f"{total} {'file was' if total == 1 else 'files were'} left out: {'; '.join(reasons)}."
-        return (*((LeftOut(first),) if total else ()), *self.budget.notes)
+        untold = LeftOut(f"{self.budget.untold} more notes on the files in it are not shown.")
+        return (*((LeftOut(first),) if total else ()), *self.budget.notes, *((untold,) if self.budget.untold else ()))
 
     def can_take(self, name: str) -> bool:
         """Returns whether the bounds allow one more file, and counts it if so; else records that it was left out."""
@@ -170,8 +172,11 @@ class NestedPlace:
             return str(module.read_nested(raw, inner))
         reading = module.read(raw, self.options)
         named = name[-NAME_IN_NOTE:]
-        self.budget.notes.extend(type(note)(f"{named}: {note}") for note in reading.notes[:NAMED_IN_NOTE])
-        del self.budget.notes[4 * NAMED_IN_NOTE :]
+        for number, note in enumerate(reading.notes):
+            if number < NAMED_IN_NOTE and len(self.budget.notes) < 4 * NAMED_IN_NOTE:
+                self.budget.notes.append(type(note)(f"{named}: {note}"))
+            else:
+                self.budget.untold += 1
         return places.plain_lines(reading.text) if kind == "text" else str(reading.text)
 
 

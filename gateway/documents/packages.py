@@ -27,6 +27,8 @@ MAX_PACKAGE_FILES = 100_000
 MAX_RELATIONS = 300
 """Files of relations that are searched for links of a package."""
 XML_ENCODINGS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"<\0", "utf-16-le"), (b"\0<", "utf-16-be"))
+EMBEDDED = ("package", "oleObject", "aFChunk")
+"""Relations to whole files inside of this one."""
 BREAK = "\f"
 """Stands for a page break until pages are counted; XML cannot hold it."""
 BROKEN_FILE = (
@@ -127,7 +129,7 @@ class ZipPackage:
         for name in [name for name in self.names if name.endswith(".rels")][:MAX_RELATIONS]:
             for each in self.relations(name.replace("_rels/", "").removesuffix(".rels")).values():
                 outside |= each.external and each.kind != "hyperlink"
-                if each.kind in ("package", "oleObject") and not each.external and "/charts/" not in f"/{name}":
+                if each.kind in EMBEDDED and not each.external and "/charts/" not in f"/{name}":
                     embedded.add(each.target)
         return outside, len(embedded)
 

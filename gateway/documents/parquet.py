@@ -12,6 +12,8 @@ FIRST_ROWS, LAST_ROWS = 200, 20
 MAX_PARQUET_COLUMNS = 500
 MAX_VALUE = 500
 """Characters of one value that are read."""
+CUT_VALUES = LeftOut(f"Values were cut at {MAX_VALUE} characters.")
+TOO_LARGE = LeftOut("Rows were left out: they unpack to too much.")
 MAX_GROUP_BYTES = 256 * 2**20
 """A group of rows that unpacks to more than this, in a small file to less (`unpackable`), is not read; its columns and
 statistics are reported."""
@@ -49,6 +51,8 @@ def _text(file: Any, notes: list[str], most: int) -> str:
         take = min(LAST_ROWS, size, rows - FIRST_ROWS)
         last = _rows(file, [group], size - take, take, wanted, notes, most)
     shown = [] if len(first) + len(last) >= rows else ["…"]
+    if len(first) + len(last) < rows and TOO_LARGE not in notes:
+        notes.append(LeftOut(f"{rows - len(first) - len(last):,} of its {rows:,} rows were left out."))
     told = f"The first {len(first)} and the last {len(last)} rows:" if last else "The rows:"
     return "\n".join(
         [
@@ -103,15 +107,16 @@ def _rows(
 ) -> list[list[str]]:
     """Returns rows of some groups as texts. Only what is needed is unpacked, unless they are the last."""
     if sum(file.metadata.row_group(each).total_byte_size for each in groups) > most:
-        note = LeftOut("Rows were left out: they unpack to too much.")
-        notes.extend([note] if note not in notes else [])
+        notes.extend([TOO_LARGE] if TOO_LARGE not in notes else [])
         return []
     rows: list[list[str]] = []
     at = 0
     for batch in file.iter_batches(batch_size=4096, row_groups=groups, columns=names, use_threads=False):
         if at + batch.num_rows > start:
-            part = batch.slice(max(0, start - at), count - len(rows))
-            rows.extend([_short(value) for value in row.values()] for row in part.to_pylist())
+            part = batch.slice(max(0, start - at), count - len(rows)).to_pylist()
+            rows.extend([_short(value) for value in row.values()] for row in part)
+            if CUT_VALUES not in notes and any(len(_line(value)) > MAX_VALUE for row in part for value in row.values()):
+                notes.append(CUT_VALUES)
         at += batch.num_rows
         if len(rows) >= count:
             break
@@ -119,11 +124,15 @@ def _rows(
 
 
 def _short(value: object, most: int = MAX_VALUE) -> str:
+    return _line(value)[:most]
+
+
+def _line(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, bytes):
         return f"({len(value)} bytes)"
-    return " ".join(str(value).split())[:most]
+    return " ".join(str(value).split())
 
 
 def _csv(rows: list[list[str]]) -> list[str]:

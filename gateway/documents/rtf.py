@@ -14,8 +14,11 @@ CODE_PAGE = re.compile(rb"\\ansicpg(\d{1,5})")
 RTF_PICTURE = re.compile(rb"\\pict\b[^{}]*+(?:\{[^{}]*+\}[^{}]*+)*+\}")
 """A picture, to the end of its group. The parser would examine its bytes one by one, and they are no text."""
 RTF_LEFT_OUT = (
-    (rb"\footnote", LeftOut("Its footnotes were not read.")),
-    (rb"\objdata", LeftOut("It holds embedded files, not read.")),
+    (re.compile(rb"\\footnote\b"), LeftOut("Its footnotes were not read.")),
+    (re.compile(rb"\\annotation\b"), LeftOut("Its comments were not read.")),
+    (re.compile(rb"\{\\(?:header|footer)[lrf]?\b"), LeftOut("Its headers and footers were not read.")),
+    (re.compile(rb"\\objdata\b"), LeftOut("It holds embedded files, not read.")),
+    (re.compile(rb"(?<![}\s\0])[\s\0]*\Z"), LeftOut("The RTF is cut off; what could be found of it was read.")),
 )
 BLANK = re.compile(r"\n{3,}")
 
@@ -30,7 +33,7 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         text = str(rtf_to_text(plain, encoding=encoding, errors="replace"))  # type: ignore[no-untyped-call]
         # Characters beyond the 65,536 of UTF-16 come as two halves.
         whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        notes = tuple(note for sign, note in RTF_LEFT_OUT if sign in raw)
+        notes = tuple(note for sign, note in RTF_LEFT_OUT if sign.search(raw))
         lines = "\n".join(line.rstrip() for line in whole.replace("\0", "").split("\n"))
         return Reading(places.plain_lines(BLANK.sub("\n\n", lines.replace("\n|", "|")).strip()), notes)
 

@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from typing import NamedTuple
 
 from gateway.core.types import places
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument, unpackable
@@ -18,6 +19,8 @@ MAX_TABLES = 500
 MAX_SQLITE_TEXT = 64 * 2**20
 """Characters of one value, and of the text, a small file fewer (`document.unpackable`); what is beyond is left out."""
 FIRST_ROWS, LAST_ROWS = 200, 20
+MAX_NAMED_TABLES = 10
+"""Tables that one note names."""
 INNER = "config data docsize idx segdir segments stat node parent rowid"
 MAX_VALUE = 500
 """Characters of one value that are read."""
@@ -66,6 +69,7 @@ def _parts(connection: sqlite3.Connection, notes: list[str], left: int) -> Itera
     if len(tables) > MAX_TABLES:
         notes.append(LeftOut(f"{len(tables) - MAX_TABLES} tables were left out."))
     began = time.monotonic()
+    parts = _LeftOutParts({}, [])
     for name, sql in tables[:MAX_TABLES]:
         if left <= 0:
             notes.append(
@@ -78,12 +82,31 @@ def _parts(connection: sqlite3.Connection, notes: list[str], left: int) -> Itera
             yield f"{head}\n(A virtual table, which was not read.)"
             continue
         try:
-            text = _table(connection, name, clock)
+            text = _table(connection, name, clock, parts)
             yield f"{head}\n{text[:left]}"
             left -= len(text)
         except sqlite3.Error as error:
             notes.append(LeftOut(f"The table {name[:100]} could not be read: {error}."))
             yield head
+    notes.extend(parts.notes())
+
+
+class _LeftOutParts(NamedTuple):
+    """What is missing of tables: how many rows, and which have values that were cut."""
+
+    rows: dict[str, str]
+    cut: list[str]
+
+    def notes(self) -> Iterator[str]:
+        if self.rows:
+            yield LeftOut(f"Rows were left out: {_named([f'{count} of {name}' for name, count in self.rows.items()])}.")
+        if self.cut:
+            yield LeftOut(f"Values were cut at {MAX_VALUE} characters in {_named(self.cut)}.")
+
+
+def _named(tables: list[str]) -> str:
+    more = len(tables) - MAX_NAMED_TABLES
+    return ", ".join(tables[:MAX_NAMED_TABLES]) + (f" and {more} more tables" if more > 0 else "")
 
 
 def _is_virtual(sql: str) -> bool:
@@ -96,7 +119,7 @@ def _without_inner(tables: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(name, sql) for name, sql in tables if name not in inner]
 
 
-def _table(connection: sqlite3.Connection, name: str, clock: "_StatementClock") -> str:
+def _table(connection: sqlite3.Connection, name: str, clock: "_StatementClock", left_out: _LeftOutParts) -> str:
     quoted = '"' + name.replace('"', '""') + '"'
     columns = [each[0] for each in connection.execute(f"SELECT * FROM {quoted} LIMIT 0").description]  # noqa: S608
     try:
@@ -106,12 +129,16 @@ def _table(connection: sqlite3.Connection, name: str, clock: "_StatementClock") 
             raise
         count = None
         clock.begin(TABLE_SECONDS)
-    values = ", ".join(VALUE.format('"' + each.replace('"', '""') + '"', MAX_VALUE) for each in columns)
+    values = ", ".join(VALUE.format('"' + each.replace('"', '""') + '"', MAX_VALUE + 1) for each in columns)
     query = f"SELECT {values} FROM {quoted}"  # noqa: S608 - names out of the schema, quoted
     rows = connection.execute(f"{query} LIMIT {FIRST_ROWS}").fetchall()
     rest: list[tuple[object, ...]] = []
     if count is not None and count > FIRST_ROWS:
         rest = connection.execute(f"{query} LIMIT {LAST_ROWS} OFFSET {max(FIRST_ROWS, count - LAST_ROWS)}").fetchall()
+    if any(type(value) is str and len(value) > MAX_VALUE for row in (*rows, *rest) for value in row):
+        left_out.cut.append(name[:100])
+    if count != len(rows) + len(rest):
+        left_out.rows[name[:100]] = f"{count - len(rows) - len(rest):,}" if count is not None else "some"
     told = f"{count:,} {'row' if count == 1 else 'rows'}" if count is not None else f"more than {len(rows):,} rows"
     shown = len(rows) + len(rest)
     head = f"{told}{'' if count == shown else f', of which the first {len(rows)} and the last {len(rest)} stand here'}:"
@@ -123,7 +150,7 @@ def _csv(rows: list[tuple[object, ...]]) -> list[str]:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in rows:
-        writer.writerow([" ".join(str("" if value is None else value).split()) for value in row])
+        writer.writerow([" ".join(str("" if value is None else value)[:MAX_VALUE].split()) for value in row])
     return places.plain_lines(out.getvalue()).splitlines()
 
 

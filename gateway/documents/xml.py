@@ -5,7 +5,7 @@ from itertools import islice
 from xml.parsers import expat
 
 from gateway.core.types import places
-from gateway.documents.document import Reading, ReadOptions
+from gateway.documents.document import LeftOut, Reading, ReadOptions
 from gateway.documents.plain import checked_text
 
 MAX_INDENT = 20
@@ -44,7 +44,8 @@ def read(raw: bytes, _options: ReadOptions) -> Reading:
         # The parser and what it calls hold one another.
         parser.StartElementHandler = parser.EndElementHandler = None
         parser.CharacterDataHandler = parser.EntityDeclHandler = None
-    return Reading(places.plain_lines("\n".join(_records(lines.done))))
+    notes = (LeftOut(f"Attributes were cut at {MAX_XML_VALUE_CHARS:,} characters."),) if lines.is_cut else ()
+    return Reading(places.plain_lines("\n".join(_records(lines.done))), notes)
 
 
 class _XmlLines:
@@ -52,6 +53,7 @@ class _XmlLines:
 
     def __init__(self) -> None:
         self.done: list[str] = []
+        self.is_cut = False
         self._names: list[str] = []
         self._text: list[str] = []
         self._label = ""
@@ -63,6 +65,7 @@ class _XmlLines:
         self._flush()
         pairs = zip(attributes[::2], attributes[1::2], strict=True)
         told = ", ".join(f'{_plain(key)}="{_one_line(value)[:MAX_XML_VALUE_CHARS]}"' for key, value in pairs)
+        self.is_cut = self.is_cut or any(len(value) > MAX_XML_VALUE_CHARS for value in attributes[1::2])
         self._names.append(_plain(name))
         self._label = f"{_plain(name)} ({told})" if told else _plain(name)
 

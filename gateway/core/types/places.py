@@ -40,7 +40,7 @@ GAP_LINE = re.compile(r"^\[…(?: line (\d{1,9}))?\]$", re.MULTILINE)
 Span = tuple[int, int]
 NOTE_START, LEFT_OUT_START, NOTE_END = "(Note: ", "(Not read: ", ")"
 NOTES = re.compile(r"(?:\n\((?:Note|Not read): [^\n]*\))+\s*\Z")
-NOTES_CHARS = 4000
+NOTES_CHARS = 16_000
 """Characters at the end of a text that are searched for its notes."""
 NO_TEXT = re.compile(r"\bPages? ([\d, -]+) holds? no text")
 LINES_COUNTED_CHARS = 20_000

@@ -10,10 +10,12 @@ import zipfile
 from collections.abc import Callable
 
 import pytest
+from openpyxl import Workbook
 
+from gateway.core.types import places
 from gateway.core.types.places import TextPlaces
 from gateway.documents import archive_zip
-from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument, read
+from gateway.documents.document import DocumentFile, LeftOut, Reading, ReadOptions, UnreadableDocument, read
 from gateway.documents.nested_documents import NestBudget, NestedPlace
 from tests.support.growth import is_linear
 
@@ -207,3 +209,17 @@ def test_reading_an_archive_takes_linear_time() -> None:
         return reading(zipped({f"d{n % 7}/{n}.py": b"x = 1\n" * 5 for n in range(files)}), "zip")
 
     assert is_linear(work, 4000)
+
+
+def test_s2_what_was_left_out_is_found_however_many_other_notes_there_are() -> None:
+    book = Workbook()
+    book.active.merge_cells("A1:B1")
+    book.active["A1"] = "x"
+    out = io.BytesIO()
+    book.save(out)
+    files = {f"{'long name ' * 8}{n}.xlsx": out.getvalue() for n in range(30)}
+    found = reading(zipped({"a.png": b"x", **files}), "zip")
+    told = places.left_out_of(found.told)
+    assert told == "1 file was left out: 1 without text (a.png). 10 more notes on the files in it are not shown."
+    many = Reading("x", (LeftOut("All of it."), *(f"Note {n} {'x' * 90}" for n in range(400))))
+    assert places.left_out_of(many.told) == "All of it."

@@ -87,6 +87,29 @@ def test_s14_11_a_parquet_file_is_its_schema_its_figures_and_a_sample() -> None:
     assert reading(table(0), "parquet").text.startswith("[table 1]\nParquet table of 0 rows")
 
 
+def test_s2_what_is_cut_of_data_is_noted_as_left_out() -> None:
+    long = "word " * 200
+    rows = [f"INSERT INTO t VALUES ({n}, '{long if n == 3 else 'x'}')" for n in range(300)]
+    assert reading(database("CREATE TABLE t (a, b)", *rows), "sqlite").notes == (
+        "Rows were left out: 80 of t.",
+        "Values were cut at 500 characters in t.",
+    )
+    out = io.BytesIO()
+    parquet.write_table(arrow.table({"a": [long, *["x"] * 299]}), out)
+    assert reading(out.getvalue(), "parquet").notes == (
+        "Values were cut at 500 characters.",
+        "80 of its 300 rows were left out.",
+    )
+    printed = {"cell_type": "code", "source": "x", "outputs": [{"output_type": "stream", "text": "y" * 20_001}]}
+    assert reading(notebook(printed), "notebook").notes == ("1 outputs were cut at 20,000 characters.",)
+    assert reading(f'<a><b c="{"d" * 2001}"/></a>'.encode(), "xml").notes == (
+        "Attributes were cut at 2,000 characters.",
+    )
+    whole = [database("CREATE TABLE t (a)"), table(200), notebook({"cell_type": "raw", "source": "x"}), b"<a b='c'/>"]
+    for raw, kind in zip(whole, ("sqlite", "parquet", "notebook", "xml"), strict=True):
+        assert reading(raw, kind).notes == ()
+
+
 def test_parquet_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = builtins.__import__
 

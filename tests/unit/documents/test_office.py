@@ -226,6 +226,18 @@ def test_docx_keeps_footnotes_comments_headers_and_boxes_and_leaves_deletions_ou
     assert text.split("\n\n") == ["(Header: Draft)", "Kept", "(Footnote 1: small)", "(Comment by Ann: why?)", "boxed"]
 
 
+def test_docx_keeps_columns_under_heads_that_take_several_and_tabs_to_a_position() -> None:
+    def cells(*said: str, span: str = "") -> str:
+        properties = f"<w:tcPr>{span}</w:tcPr>"
+        return "".join(f"<w:tc>{properties}{paragraph(each)}</w:tc>" for each in said)
+
+    head = cells("Area") + cells("2023", "2024", span="<w:gridSpan w:val='2'/>")
+    body = f"<w:tbl><w:tr>{head}</w:tr><w:tr>{cells('North', '1', '2', '3', '4')}</w:tr></w:tbl>"
+    tabbed = "<w:p><w:r><w:t>Left</w:t><w:ptab/><w:t>Right</w:t></w:r></w:p>"
+    text = reading("docx", docx_of(body + tabbed)).text
+    assert text == "Area\t2023\t\t2024\t\nNorth\t1\t2\t3\t4\n\nLeft\tRight"
+
+
 def test_docx_reads_boxes_diagrams_and_charts_once_wherever_they_stand() -> None:
     box = "<w:txbxContent><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:txbxContent>"
     choice = f"<a:Choice>{box}</a:Choice><a:Fallback><w:pict>{box}</w:pict></a:Fallback>"
@@ -266,6 +278,22 @@ def test_odt_keeps_lists_tables_notes_and_leaves_deletions_out() -> None:
     style = f'<text:list-style style:name="L">{level}</text:list-style>'
     text = reading("odt", odf("text", body, style)).text
     assert text.split("\n\n") == ["1. one\n  - deep\n2. two", "A   b (Footnote 1: small) end", "x\ty\ty"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (rb"{\rtf1 {\header Draft} x}", "headers and footers"),
+        (rb"{\rtf1\headery720 {\footerr 3} x}", "headers and footers"),
+        (rb"{\rtf1 x{\*\annotation why}}", "comments"),
+        (rb"{\rtf1 {\b One} tw", "cut off"),
+        (b"{\\rtf1\\headery720\\footery720 x}\r\n\0", ""),
+    ],
+)
+def test_s2_what_is_not_read_of_an_rtf_is_noted(raw: bytes, told: str) -> None:
+    notes = reading("rtf", raw).notes
+    assert len(notes) == bool(told)
+    assert told in "".join(notes)
 
 
 def test_rtf_knows_its_code_page_and_characters_beyond_it() -> None:
