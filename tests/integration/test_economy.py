@@ -482,7 +482,7 @@ async def test_s4_i6_where_no_price_is_known_what_comes_back_is_as_without_econo
     "step",
     [
         f"gateway.pipeline.{name}"
-        for name in ("billing.metered", "unstored_frames._used", "unstored_frames.bill.BranchCosts.of_text")
+        for name in ("billing.meter.metered", "unstored_frames._used", "unstored_frames.bill.BranchCosts.of_text")
     ],
 )
 async def test_s4_a_fault_of_the_meter_costs_no_answer(
