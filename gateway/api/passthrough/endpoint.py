@@ -215,7 +215,7 @@ class RelayDestinations:
             found = await self._unlisted(call, model, body, raw)
         else:
             found = await self._listed(call, model, body, len(raw))
-        fields = body.fields if isinstance(body, JsonBody) else {}
+        fields = body.fields if body is not None else {}
         return replace(found, asked=body, user=call.caller.end_user(fields))
 
     def _reads(self, call: RelayTarget) -> bool:

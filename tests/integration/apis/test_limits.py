@@ -10,7 +10,7 @@ import pytest
 from tests.support.answers import http, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mock_upstream import MockUpstream
+from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
 
 ASK: Any = [user("hello")]
@@ -24,6 +24,7 @@ KEYS: dict[str, Any] = {
     "again": {"limits": {"rpm": 1}},
     "dry": {"limits": {"tpm": 1}},
     "free": {},
+    "pictures": {},
     "unpriced": {"budgets": [{"usd": 1}]},
     "planned": {"budgets": [{"usd": 1}], "limits": {"rpm": 100, "tpm": 1000000, "concurrent": 50}},
 }
@@ -179,6 +180,16 @@ def test_s12_3_relayed_calls_count(limited: GatewayProcess, make_client: ClientF
 
     wait_until(is_refused, "the bill of a relayed call", interval=0.1)  # it is made behind the answer
     assert refused[0].code == "budget_exceeded"
+
+
+def test_s12_4_a_user_that_a_relayed_form_names_has_its_limits(limited: GatewayProcess, upstream: MockUpstream) -> None:
+    """As the one that a JSON body names."""
+    upstream.routes["POST /v1/images/edits"] = Reply(json={"created": 1, "data": []})
+    form, files = {"model": "gpt-4o", "prompt": "a hat", "user": "busy"}, {"image": ("a.png", b"x")}
+    with http(limited, key("pictures")) as client:
+        answers = [client.post("/images/edits", data=form, files=files) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 429]
+    assert "this user" in answers[1].json()["error"]["message"]
 
 
 def test_s12_4_a_dry_run_has_no_tokens(limited: GatewayProcess) -> None:
