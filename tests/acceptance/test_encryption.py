@@ -10,7 +10,6 @@ from openai import OpenAI
 from redis import Redis
 
 from tests.chaos.audit import all_rows
-from tests.integration.context.test_tool_loop import TOOLS, call, calls, result
 from tests.support.answers import Json, http, user
 from tests.support.command import gateway_command
 from tests.support.documents import lamps
@@ -20,6 +19,7 @@ from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import ProcessError
 from tests.support.summaries import Chat
+from tests.support.tool_loop import TOOLS, call, calls, result
 from tests.support.valkey import Valkey
 
 FIRST, SECOND = "11" * 32, "22" * 32

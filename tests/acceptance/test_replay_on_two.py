@@ -7,12 +7,11 @@ import sqlalchemy as sa
 from gateway.core.config.settings import StorageSettings
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import open_transactions
-from tests.integration.context.test_past_turns import refused
 from tests.support.answers import assistant, exact, user
 from tests.support.factory import GatewayFactory
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres
-from tests.support.replaying import chat, replayed, turns
+from tests.support.replaying import chat, refused, replayed, turns
 from tests.support.team import Team
 
 

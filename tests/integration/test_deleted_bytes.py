@@ -12,7 +12,7 @@ from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
-from tests.integration.test_deletion import WORD, Keeping, full_turn
+from tests.integration.deleting import WORD, Keeping, full_turn
 from tests.support.schemas import brought_up
 
 

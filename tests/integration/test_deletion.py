@@ -2,11 +2,9 @@
 
 import asyncio
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from gateway.billing.ledger_verification import LedgerAudit
 from gateway.core.clock import SystemClock
@@ -21,46 +19,9 @@ from gateway.storage.database.sqlite import DatabaseTransactions, open_transacti
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.lookup.path_cache import StorageCaches
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import NOW, USAGE, bill, contents, document, in_force, message, turn
+from tests.integration.commits import NOW, bill, contents, in_force, turn
+from tests.integration.deleting import WORD, Keeping, figures, full_turn, rows
 from tests.integration.traces import traces
-from tests.unit.making import NoCache
-
-WORD = "xylophone"
-
-
-def figures(conversation_id: str, tenant: str, **more: Any) -> dict[str, Any]:
-    """What a ledger row says of a request that used an attachment and a tool's result, both named by people."""
-    records = [
-        {"artifact_id": "art_1", "source": f"attachment:0:{WORD} notes", "original_size_chars": 5},
-        {"artifact_id": "art_2", "source": f"history:msg_3:{WORD}_lookup", "original_size_chars": 7},
-    ]
-    entry = bill(tenant, conversation_id)
-    call = replace(entry.calls[0], prompt_cost=Decimal("1234.000000000001"), rates={})
-    cost = {"total_cost": call.total, "prompt_cost": call.prompt_cost, "priced": True}
-    metadata = {
-        "usage": USAGE,
-        "cost": cost,
-        "context_utilization": {"artifacts_processed": records, "goal": "synthesis"},
-    }
-    return {"metadata": metadata, "calls": (call,), **more}
-
-
-def full_turn(tenant: str, conversation_id: str, **more: Any) -> TurnCommit:
-    """A turn that holds the word wherever a turn can hold one."""
-    call = {"id": f"call_{WORD}", "type": "function", "function": {"name": WORD, "arguments": WORD}}
-    asked = replace(
-        message("user", f"about the {WORD}"), rendered={"role": "user", "content": WORD}, shown_in_full=(WORD,)
-    )
-    steps = (asked, message("assistant", None, tool_calls=[call]), message("tool", WORD, tool_call_id=f"call_{WORD}"))
-    return turn(tenant, conversation_id, answers=(f"the {WORD} is", WORD), new_messages=steps,
-                instructions=({"role": "system", "content": WORD},), attachments=(document(WORD, WORD),),
-                completion_metadata={WORD: WORD}, entry=figures(conversation_id, tenant), **more)  # fmt: skip
-
-
-async def rows(transactions: DatabaseTransactions, table: sa.Table, **equal: Any) -> list[Any]:
-    """The rows of a table with these values."""
-    where = [table.c[name] == value for name, value in equal.items()]
-    return await transactions.run(lambda connection: list(connection.execute(sa.select(table).where(*where))))
 
 
 async def test_nothing_of_what_was_said_is_left_in_any_table(
@@ -210,16 +171,6 @@ async def test_keyed_digests_of_its_chains_stay(
     await transactions.run(lambda connection: connection.execute(schema.chains.insert().values(**row)), write=True)
     await store.delete_conversation(tenant, mine)
     assert len(await rows(transactions, schema.chains, tenant=tenant)) == 1
-
-
-class Keeping(NoCache):
-    """Remembers which groups it was told to forget."""
-
-    def __init__(self) -> None:
-        self.forgotten: list[str] = []
-
-    async def evict(self, *groups: str) -> None:
-        self.forgotten += groups
 
 
 async def test_what_the_cache_keeps_goes_with_the_last_conversation_that_holds_the_content(

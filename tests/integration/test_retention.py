@@ -19,7 +19,7 @@ from gateway.storage.database.sqlite import DatabaseTransactions, open_transacti
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, turn
-from tests.integration.test_deletion import WORD, Keeping, full_turn, rows
+from tests.integration.deleting import WORD, Keeping, full_turn, rows
 from tests.integration.traces import traces
 
 

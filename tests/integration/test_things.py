@@ -19,7 +19,7 @@ from gateway.storage.entities.entity_store import OF_EACH, EntityStore, lookup_q
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, quoted, turn
-from tests.integration.test_deletion import Keeping
+from tests.integration.deleting import Keeping
 from tests.integration.traces import traces
 
 TASKS = noted("workflow", "wf_12", "Task Management", "created")

@@ -22,8 +22,8 @@ from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, contents, turn
+from tests.integration.deleting import full_turn, rows
 from tests.integration.exports import Json, bare, documents, user_message, without_ids
-from tests.integration.test_deletion import full_turn, rows
 from tests.integration.traces import traces
 from tests.support.schemas import brought_up
 

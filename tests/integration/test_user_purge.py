@@ -22,7 +22,7 @@ from gateway.storage.keyed_hashes import user_digest
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill, contents, document, message, turn
-from tests.integration.test_deletion import WORD, Keeping, full_turn, rows
+from tests.integration.deleting import WORD, Keeping, full_turn, rows
 from tests.integration.traces import traces
 
 pytestmark = pytest.mark.in_turn("hashed")

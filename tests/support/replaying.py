@@ -77,3 +77,8 @@ def turn(team: Team, number: int, **query: str) -> Json:
 
 def texts(messages: Iterable[Json]) -> list[str]:
     return [str(message["content"]) for message in messages]
+
+
+def refused(answer: httpx.Response, status: int, code: str, param: str | None) -> None:
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (status, code, param), error

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.integration.context.test_matching_by_itself import LONG, TOOLS, call, result
+from tests.integration.context.test_matching_by_itself import LONG, TOOLS, call
 from tests.support.answers import Json, assistant, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.tool_loop import result
 
 KEYS = {"sk-red-house": "red", "sk-red-house-too": "red", "sk-blue-house": "blue"}
 SECRET = "the balance is 1234"

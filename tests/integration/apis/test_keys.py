@@ -11,6 +11,7 @@ import pytest
 from openai import AuthenticationError, PermissionDeniedError
 
 from tests.support.answers import Json, http, status, user
+from tests.support.described import check
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -18,7 +19,6 @@ from tests.support.postgres import Postgres
 from tests.support.process import free_port, wait_until
 from tests.support.raw import SSE_HEAD, End
 from tests.support.web_page import PageClient
-from tests.unit.api.test_openapi import check
 
 ROOT, PLAIN = "gw-root-key-1", "gw-plain-key-2"
 UNUSED: Json = {"spent_usd": dict.fromkeys(("day", "week", "month", "total"), 0.0), "last_used_on": None}

@@ -13,11 +13,12 @@ import pytest
 
 from gateway.core.ids import artifact_id
 from tests.integration.apis.test_isolation import Person
-from tests.integration.context.test_matching_by_itself import call, result
+from tests.integration.context.test_matching_by_itself import call
 from tests.support.answers import Json, assistant, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.tool_loop import result
 
 if TYPE_CHECKING:
     from mcp import Client

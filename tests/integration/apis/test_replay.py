@@ -9,15 +9,14 @@ from typing import Any
 
 import httpx
 
-from tests.integration.context.test_past_turns import refused
-from tests.integration.context.test_tool_loop import ASK, TOOLS, call, calls, result
 from tests.support.answers import Json, assistant, exact, http, stored_of, user
 from tests.support.documents import prompt_tokens
 from tests.support.factory import GatewayFactory
 from tests.support.mock_upstream import MockUpstream, Record, Reply
 from tests.support.process import wait_until
-from tests.support.replaying import Replaying, chat, replayed, said, turn, turns
+from tests.support.replaying import Replaying, chat, refused, replayed, said, turn, turns
 from tests.support.team import Team, claude
+from tests.support.tool_loop import ASK, TOOLS, call, calls, result
 
 
 def begin(team: Team, count: int = 3) -> list[Json]:

@@ -17,11 +17,11 @@ from gateway.storage.database import schema
 from gateway.storage.database.sqlite import open_transactions
 from tests.support.answers import Json, http, user
 from tests.support.command import gateway_command
+from tests.support.described import check, closed
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.web_page import PageClient, checked
-from tests.unit.api.test_openapi import check, closed
 
 WORDS = "The server had an error with 'heliotrope'."
 ERROR: Json = {"error": {"message": WORDS, "type": "server_error", "param": None, "code": "server_error"}}

@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.context.test_tool_loop import ASK, LOOP, TOOLS, result
 from tests.support.answers import Json, assistant, exact, user
 from tests.support.command import gateway_command
 from tests.support.documents import keeper, lamps, prose
@@ -22,6 +21,7 @@ from tests.support.internal_models import InternalModels, decision, every, plan_
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.replaying import chat, replayed
 from tests.support.team import Team
+from tests.support.tool_loop import ASK, LOOP, TOOLS, result
 from tests.support.web_page import PageClient, WebPage, checked
 from tests.unit.context.planning.test_planning import BUDGET
 

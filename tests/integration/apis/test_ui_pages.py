@@ -14,8 +14,8 @@ from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import free_port
+from tests.support.scraping import scrape, total
 from tests.support.web_page import SECURE_HEADERS, PageClient, WebPage, checked
-from tests.unit.pipeline.test_metrics import scrape, total
 
 HOSTILE = [
     "<script>alert(1)</script>",

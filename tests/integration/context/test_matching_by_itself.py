@@ -9,6 +9,7 @@ from tests.support.answers import Json, assistant, http, read_stream, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.tool_loop import result
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
 LONG = "word " * 50
@@ -20,10 +21,6 @@ def call(*ids: str, content: str | None = None) -> Json:
     function = {"name": "look", "arguments": "{}"}
     made = [{"id": each, "type": "function", "function": function} for each in ids]
     return {"role": "assistant", "content": content, "tool_calls": made}
-
-
-def result(call_id: str, content: str) -> Json:
-    return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
 class Client:

@@ -6,10 +6,8 @@ import threading
 from decimal import Decimal
 from typing import Any
 
-import httpx
 import pytest
 
-from tests.integration.context.test_tool_loop import ASK, TOOLS, call, calls, result
 from tests.support.answers import Json, assistant, exact, http, user
 from tests.support.documents import lamps, prose
 from tests.support.factory import GatewayFactory
@@ -17,8 +15,9 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, every
 from tests.support.marks import some_or_all
 from tests.support.mock_upstream import MockUpstream, Reply
-from tests.support.replaying import chat, turn, turns
+from tests.support.replaying import chat, refused, turn, turns
 from tests.support.team import Team, claude
+from tests.support.tool_loop import ASK, TOOLS, call, calls, result
 
 
 def test_s11_11_each_turn_tells_what_it_was_sent_why_and_what_it_cost(team: Team) -> None:
@@ -177,11 +176,6 @@ def test_s11_11_turns_that_are_not_there(team: Team, path: str, status: int, cod
     empty = team.client.post("/conversations", json={}).json()["id"]
     refused(team.client.get(f"/conversations/{empty}/turns/1"), 404, "turn_not_found", "number")
     assert team.client.get(f"/conversations/{empty}/turns").json()["data"] == []
-
-
-def refused(answer: httpx.Response, status: int, code: str, param: str | None) -> None:
-    error = answer.json()["error"]
-    assert (answer.status_code, error["code"], error["param"]) == (status, code, param), error
 
 
 REQUESTS = 30

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.integration.context.test_tool_loop import ASK, LOOP, TOOLS, call, calls, result
 from tests.support.answers import Json, assistant, bill_of, conversation_of, user
 from tests.support.factory import SMALL_MODEL_INFO, ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.tool_loop import ASK, LOOP, TOOLS, call, calls, result
 
 SAID = [ASK, LOOP[3]]
 SECOND, THIRD, FOURTH = user("And tomorrow?"), user("Sure?"), user("And in Basel?")

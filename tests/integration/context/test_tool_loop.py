@@ -1,6 +1,5 @@
 """Tool loops on a conversation: deltas, resends, what comes back, what is refused (guarantee §3.1, §3.3, §4 I3)."""
 
-import json
 from typing import Any
 
 import pytest
@@ -10,27 +9,7 @@ from tests.support.answers import Json, assistant, bill_of, conversation_of, htt
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-
-TOOLS: Any = [
-    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
-    for name in ("weather", "clock")
-]
-ASK = user("What is the weather in Bern?")
-
-
-def call(call_id: str, name: str = "weather", **arguments: Any) -> Json:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-
-
-def calls(*wanted: Json, content: str | None = None) -> Json:
-    return {"role": "assistant", "content": content, "tool_calls": list(wanted)}
-
-
-def result(call_id: str, content: str) -> Json:
-    return {"role": "tool", "tool_call_id": call_id, "content": content}
-
-
-LOOP = [ASK, calls(call("c1", city="Bern")), result("c1", "12 degrees, rain"), assistant("It rains in Bern.")]
+from tests.support.tool_loop import ASK, LOOP, TOOLS, call, calls, result
 
 
 class Loop:

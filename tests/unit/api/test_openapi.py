@@ -13,6 +13,7 @@ from gateway import __version__, app
 from gateway.api.server.middleware import ShutdownState
 from gateway.core.config.settings import Settings
 from tests.support.answers import Json, chat, http, read_stream, user
+from tests.support.described import check, closed
 from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -31,25 +32,6 @@ def described(one_gateway: GatewayProcess) -> Json:
     assert answer.headers["content-type"] == "application/json"
     found: Json = closed(answer.json())
     return found
-
-
-def closed(value: Any) -> Any:
-    if isinstance(value, list):
-        return [closed(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    found = {name: closed(each) for name, each in value.items()}
-    if found.get("type") == "object" and isinstance(found.get("properties"), dict):
-        found.setdefault("additionalProperties", False)
-    return found
-
-
-def check(described: Json, name: str, value: Any) -> None:
-    """The value is what the schema of that name says."""
-    schema = {"$ref": f"#/components/schemas/{name}", "components": described["components"]}
-    found = Draft202012Validator(schema).iter_errors(value)
-    problems = [f"{'.'.join(map(str, each.absolute_path))}: {each.message}" for each in found]
-    assert not problems, f"{name}: {problems[:3]}"
 
 
 def test_s9_every_path_that_is_served_is_described_and_no_other(described: Json) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.integration.context.test_tool_loop import ASK, LOOP, TOOLS, result
 from tests.support.answers import Json, exact, user
 from tests.support.documents import prose as written
 from tests.support.factory import GatewayFactory
@@ -17,6 +16,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.replaying import chat
 from tests.support.team import Team
+from tests.support.tool_loop import ASK, LOOP, TOOLS, result
 from tests.support.web_page import PageClient, WebPage, checked
 
 MARKDOWN = """# The answer

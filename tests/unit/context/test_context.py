@@ -11,6 +11,7 @@ from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.tool_loop import result
 
 BUDGET = 4096 - 512
 DOCUMENT = lamps(300)
@@ -29,10 +30,6 @@ def call(call_id: str, **arguments: Any) -> Json:
         "content": None,
         "tool_calls": [{"id": call_id, "type": "function", "function": function}],
     }
-
-
-def result(call_id: str, content: str) -> Json:
-    return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
 def test_s2_a_short_attachment_is_whole(client: OpenAI, upstream: MockUpstream) -> None:

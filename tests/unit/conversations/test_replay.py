@@ -1,6 +1,5 @@
 """Past turns as requests that can be made again: whose results answer which calls (guarantee §11.18)."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +9,7 @@ from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.past_turns import ConversationPath, PathMessage, ReplayChanges
 from gateway.inspection.rebuilt_turns import in_turns, turns_of
 from gateway.pipeline.turn_replays import ReplayedResult, answered_calls, single_request, to_replay
-
-
-def call(name: str, tool: str, **arguments: Any) -> dict[str, Any]:
-    return {"id": name, "type": "function", "function": {"name": tool, "arguments": json.dumps(arguments)}}
+from tests.support.tool_loop import call, result
 
 
 def path(*bodies: dict[str, Any]) -> ConversationPath:
@@ -33,10 +29,6 @@ def user(text: str) -> dict[str, Any]:
 
 def said(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
-
-
-def result(name: str, text: str) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": name, "content": text}
 
 
 LOOP = [

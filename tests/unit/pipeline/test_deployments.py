@@ -13,7 +13,7 @@ from tests.support.gateway_here import UpstreamHere
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
-from tests.unit.pipeline.test_metrics import scrape, total
+from tests.support.scraping import scrape, total
 
 WINDOWS = {"one": 600, "two": 3000}
 

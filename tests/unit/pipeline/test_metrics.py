@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.agent_session import AgentSession, breaks
 from tests.support.answers import Json, http, usage_of, user
@@ -20,24 +19,12 @@ from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
 from tests.support.reply import Reply
+from tests.support.scraping import scrape, total
 
 ASK = [user("hello there")]
 CHAT = {"model": "small", "messages": ASK}
 PASSES = {"window_moved", "message_reworded"}
 """Reasons for a break where something had to leave."""
-
-
-def scrape(gateway: GatewayProcess, **headers: str) -> list[Any]:
-    """All samples, read as Prometheus reads them."""
-    answer = httpx.get(f"{gateway.url}/metrics", headers=headers, trust_env=False)
-    assert answer.status_code == 200
-    assert answer.headers["content-type"].startswith("text/plain; version=")
-    return [sample for family in text_string_to_metric_families(answer.text) for sample in family.samples]
-
-
-def total(samples: list[Any], name: str, **labels: str) -> float:
-    """The sum of a metric over all samples with these labels."""
-    return float(sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items()))
 
 
 @pytest.fixture

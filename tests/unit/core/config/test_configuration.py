@@ -6,30 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from gateway.core.config.loading import ConfigurationError, environment_names, load_settings
 from gateway.core.config.setting_sections import words
 from gateway.core.config.settings import SECTIONS, Settings
+from tests.unit.core.config.configured import MODEL, load, refused
 
 KEY = {"key": "12345678", "tenant": "a"}
 TIMEOUT = "model_list[0].litellm_params.timeout"
 PRICE = "model_list[0].model_info.input_cost_per_token"
-MODEL = {"model_name": "m", "litellm_params": {"model": "openai/m"}}
-
-
-def load(tmp_path: Path, config: Any, environ: dict[str, str] | None = None, **overrides: Any) -> Settings:
-    path = tmp_path / "config.yaml"
-    path.write_text(config if isinstance(config, str) else yaml.safe_dump(config), encoding="utf-8")
-    return load_settings(str(path), environ or {}, overrides)
-
-
-def refused(tmp_path: Path, config: Any, environ: dict[str, str] | None = None) -> str:
-    with pytest.raises(ConfigurationError) as raised:
-        load(tmp_path, config, environ)
-    assert str(tmp_path / "config.yaml") in str(raised.value)
-    return str(raised.value)
 
 
 def test_without_anything_it_serves() -> None:

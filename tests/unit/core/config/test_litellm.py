@@ -12,7 +12,7 @@ from gateway.core.errors import ModelNotFound
 from gateway.core.types.chat import RequestCaller
 from gateway.upstream.routing.catalogue import ModelCatalogue, unsupported
 from gateway.upstream.routing.router import ConfiguredRouter
-from tests.unit.core.config.test_configuration import MODEL, load, refused
+from tests.unit.core.config.configured import MODEL, load, refused
 
 FILES = sorted((Path(__file__).parent / "litellm").glob("*.yaml"))
 MASTER = {"LITELLM_MASTER_KEY": "sk-1234"}

@@ -15,7 +15,7 @@ from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.router import ConfiguredRouter
 from tests.support.answers import Json
 from tests.support.litellm_examples import ENVIRONMENT, EXAMPLES, example
-from tests.unit.core.config.test_configuration import MODEL, load
+from tests.unit.core.config.configured import MODEL, load
 
 PAIR = [{**MODEL, "model_name": name} for name in ("small", "large")]
 

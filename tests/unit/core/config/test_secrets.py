@@ -11,7 +11,7 @@ import pytest
 from gateway.core.config.loading import ConfigurationError, load_settings
 from gateway.core.config.settings import Settings
 from gateway.operations.from_litellm import convert
-from tests.unit.core.config.test_configuration import load, refused
+from tests.unit.core.config.configured import load, refused
 
 SECRET = "sk-of-the-vault-1234"
 PACKAGE = """
