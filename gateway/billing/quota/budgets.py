@@ -118,7 +118,7 @@ class AccountSpending:
 
     __slots__ = (
         *("account", "budget", "lease", "lock", "read_at", "reserved"),
-        *("spent", "told", "touched", "until", "used", "version", "written"),
+        *("spent", "touched", "until", "used", "version", "written"),
     )
 
     def __init__(self, account: SpendingAccount, budget: int) -> None:
@@ -132,7 +132,6 @@ class AccountSpending:
         self.until = NEVER
         self.read_at = NEVER
         self.touched = 0.0
-        self.told = False
         self.version = 0
         self.lock = asyncio.Lock()
 

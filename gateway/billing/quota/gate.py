@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Literal, NamedTuple, TypeVar
 
@@ -290,6 +290,7 @@ EVERY_SECONDS = 5.0
 RENEW_EVERY = 4
 SWEEP_EVERY = 60
 """In rounds of `EVERY_SECONDS`."""
+MAX_TOLD = 10_000
 LOG_SECONDS = 60.0
 """Least time between two log lines that limits cannot be checked."""
 DOWN = (errors.LimitsUnavailable, errors.StorageUnavailable)
@@ -313,6 +314,8 @@ class Quota:
         """`open_rates` is called when the first request with a limit comes: its dependencies are loaded then."""
         self._settings = settings
         self._plans = Plans(settings)
+        self._told: BoundedCache[tuple[bytes, date, int], int] = BoundedCache(MAX_TOLD)
+        """The exceeded budgets that hooks know of, which is remembered longer than what is left of them."""
         self.limits_all = settings.is_set
         self._clock = clock
         self._store = budgets
@@ -433,11 +436,12 @@ class Quota:
 
     def _tell(self, spending: AccountSpending, *, hard: bool) -> None:
         """Counts an exceeded budget, and notifies hooks once per budget and period."""
-        self._metrics.limited(spending.account.holder.kind, "budget" if hard else "budget_soft")
-        if not spending.told:
-            spending.told = True
-            spent = spending.spent + spending.used
-            self._hooks.budget_exceeded(spending.account, spending.budget, spent, hard=hard)
+        account = spending.account
+        self._metrics.limited(account.holder.kind, "budget" if hard else "budget_soft")
+        told = (account.digest, account.start, spending.budget)
+        if self._told.get(told) is None:
+            self._told.put(told, spending.budget)
+            self._hooks.budget_exceeded(account, spending.budget, spending.spent + spending.used, hard=hard)
 
     async def asked(self, admitted: "AdmittedRequest", work: Awaitable[T]) -> T | None:
         """Awaits the limiter's answer; None where it cannot be asked and requests pass.

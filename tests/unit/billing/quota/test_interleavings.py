@@ -6,6 +6,7 @@ import contextlib
 import random
 import time
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -13,11 +14,11 @@ from hypothesis import strategies as st
 
 from gateway.billing.quota.budgets import BudgetAccounts, NotLeft
 from gateway.billing.quota.gate import AdmissionRequest, Quota, account_of
-from gateway.core.config.setting_sections import LimitSettings
-from gateway.core.errors import RateLimitExceeded, StorageUnavailable
+from gateway.core.config.setting_sections import LimitSettings, SpendBudget
+from gateway.core.errors import BudgetExceeded, RateLimitExceeded, StorageUnavailable
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
-from gateway.core.types.keys import LEASE_SECONDS, AccountLease, LimitHolder, SpendingAccount
+from gateway.core.types.keys import LEASE_SECONDS, AccountLease, KeyPolicy, LimitHolder, SpendingAccount
 from gateway.storage.quota.budget_rows import granted
 from gateway.storage.quota.local import LocalRates
 
@@ -273,3 +274,30 @@ async def test_s12_3_of_a_budget_that_was_lowered_no_more_is_given_out_than_ther
     await budgets.hold(spending, 90)
     with pytest.raises(NotLeft):
         await budgets.hold(spending, 1)
+
+
+async def test_s12_3_a_hook_is_told_once_of_a_budget_however_rarely_it_is_asked_for() -> None:
+    """The process forgets an account that nobody asks for, not that it told of it; a raised budget is another one."""
+    told: list[str] = []
+
+    class Hooks(TelemetryHooks):
+        def budget_exceeded(self, account: SpendingAccount, budget: int, spent: int, *, hard: bool) -> None:
+            told.append(f"{'hard' if hard else 'soft'} {budget}")
+
+    world = World(random.Random(1))
+    world.spent = 5000
+    store, metrics, hooks = Store(world, 1), GatewayMetrics(()), Hooks()
+
+    def key(usd: str, *, hard: bool) -> KeyPolicy:
+        return KeyPolicy("key_1", "t", budgets=(SpendBudget(usd=Decimal(usd), hard=hard),))
+
+    quota = Quota(LimitSettings(), store, LocalRates, world.clock, metrics, hooks)
+    for policy in (key("1e-9", hard=True), key("1e-9", hard=False), key("2e-9", hard=True)):
+        for _ in range(3):
+            with contextlib.suppress(BudgetExceeded):
+                await quota.admit(AdmissionRequest("req_1", "t", "key_1", None, None, "m", AT), policy)
+            world.clock.seconds += LEASE_SECONDS + 1
+            await quota.budgets.keep()
+            assert not list(quota.budgets.held())
+    assert told == ["hard 1000", "soft 1000", "hard 2000"]
+    await quota.close()
