@@ -79,7 +79,7 @@ def metered(
         sent = 0 if is_cold or known is None else known.prompt_tokens - known.left_tokens
         if rewritten and left is not None:
             sent = min(sent, round(scale * left.unchanged))
-        if is_back:
+        if is_back or (rewritten and reads):  # what stayed is read only if a breakpoint is near its end
             sent = min(sent, max(reads, default=0))
         own = charged(prompt) or rates
         added = cost.rounded(cost.EXACT_MONEY.subtract(rates.prompt(prompt + tokens, whole), own.prompt(prompt, sent)))

@@ -70,6 +70,23 @@ class CarriedResult:
         return self.tokens - LABEL_TOKENS
 
 
+@record
+class PromptTokens:
+    """The tokens of each message of a prompt, of which an earlier request forwarded the first `known`. `marked`: the
+    indexes of the messages behind which the client set breakpoints, if it set all that a provider accepts; None: the
+    prompt is read from the cache up to any change."""
+
+    sizes: Sequence[int]
+    known: int
+    marked: tuple[int, ...] | None = None
+
+    def written_before(self, index: int) -> int:
+        """Returns the tokens before a message that are written again if it changes."""
+        if self.marked is None:
+            return 0
+        return sum(self.sizes[max((at + 1 for at in self.marked if at < index), default=0) : index])
+
+
 def cleared_when_cold(carried: Sequence[CarriedResult]) -> list[CarriedResult]:
     """Returns what a pass clears at no cost, when the cache has expired; empty where that is too little."""
     found = [each for each in carried if each.age >= COLD_AGE and each.tokens >= MIN_RESULT_TOKENS]
@@ -88,20 +105,15 @@ def may_keep_more(costs: bill.BranchCosts | None) -> bool:
 
 
 def cleared_when_paid(
-    carried: Sequence[CarriedResult],
-    sizes: Sequence[int],
-    known: int,
-    rates: CacheRates,
-    answers: int,
-    costs: bill.BranchCosts,
+    carried: Sequence[CarriedResult], prompt: PromptTokens, rates: CacheRates, answers: int, costs: bill.BranchCosts
 ) -> list[CarriedResult]:
     """Returns what the pass clears that pays best; empty where none pays, or where the branch has not saved enough.
-    `sizes`: tokens of each message of the prompt; `known`: how many of these an earlier request forwarded; `answers`:
-    how many the conversation has had: a pass has to pay within a share of them; `costs`: of the branch until now."""
-    candidates = _worth_clearing(carried, PAID_AGE, known)
+    `answers`: how many the conversation has had: a pass has to pay within a share of them; `costs`: of the branch until
+    now."""
+    candidates = _worth_clearing(carried, PAID_AGE, prompt.known)
     most, best = credit(costs), (Decimal(0), 0)
     rent = Decimal(0)
-    for cut in _cuts(candidates, sizes, known, rates):
+    for cut in _cuts(candidates, prompt, rates):
         rent += rates.read * (cut.last.spared * (cut.last.age - PAID_AGE + 1))
         gain = _gain(cut.spared, cut.price, rates, answers)
         pays = cut.spared >= MIN_CLEARED_TOKENS and rent >= MIN_RENT * cut.price and cut.price <= most
@@ -111,11 +123,11 @@ def cleared_when_paid(
 
 
 def gain_of_clearing(
-    cleared: Sequence[CarriedResult], sizes: Sequence[int], known: int, rates: CacheRates, answers: int
+    cleared: Sequence[CarriedResult], prompt: PromptTokens, rates: CacheRates, answers: int
 ) -> Decimal:
     """Estimates the USD that a pass which clears these results saves, less its price; 0 for none.
-    `sizes, known, answers`: as for `cleared_when_paid`."""
-    cuts = list(_cuts(cleared, sizes, known, rates))
+    `answers`: as for `cleared_when_paid`."""
+    cuts = list(_cuts(cleared, prompt, rates))
     return _gain(cuts[-1].spared, cuts[-1].price, rates, answers) if cuts else Decimal(0)
 
 
@@ -125,7 +137,7 @@ def gain_of_anew(
     """Estimates the USD that a pass which decides everything again saves, less its price; 0 where it would not pay, or
     where the branch has not saved enough to buy it.
     `stays`: tokens of the prompt after the pass, all of them written again; `ages`: answers since each message of the
-    prompt; `sizes, answers, costs`: as for `cleared_when_paid`."""
+    prompt, and `sizes` its tokens; `answers, costs`: as for `cleared_when_paid`."""
     leaves = sum(sizes) - stays
     price = (rates.write - rates.read) * stays - rates.read * leaves
     latest_first = zip(reversed(sizes), reversed(ages), accumulate(reversed(sizes)), strict=True)
@@ -141,17 +153,13 @@ def _gain(spared: int, price: Decimal, rates: CacheRates, answers: int) -> Decim
 
 
 def cleared_for_room(
-    carried: Sequence[CarriedResult],
-    sizes: Sequence[int],
-    known: int,
-    rates: CacheRates,
-    budget: int,
-    costs: bill.BranchCosts,
+    carried: Sequence[CarriedResult], prompt: PromptTokens, rates: CacheRates, budget: int, costs: bill.BranchCosts
 ) -> list[CarriedResult]:
     """Returns the results to clear near the end of a window that is over budget, where little is written again, at the
     least price. Empty where the bill would exceed its bound, this request included; also where the branch can afford a
     pass that decides all again: that is cheaper if the session goes on, clearing near the end is if it ends.
-    `sizes, known, costs`: as for `cleared_when_paid`; `budget`: tokens that the prompt may have."""
+    `costs`: as for `cleared_when_paid`; `budget`: tokens that the prompt may have."""
+    sizes, known = prompt.sizes, prompt.known
     old, new = sum(sizes[:known]), sum(sizes[known:])
     unchanged = rates.prompt(old + new, old)
     most = credit(replace(costs, direct=costs.direct + unchanged)) - unchanged
@@ -160,7 +168,7 @@ def cleared_for_room(
         return []
     candidates = _worth_clearing(carried, ROOM_AGE, known)
     enough = old + new - budget + ROOM_SHARE * budget
-    cuts = [cut for cut in _cuts(candidates, sizes, known, rates) if cut.spared >= enough and cut.price <= most]
+    cuts = [cut for cut in _cuts(candidates, prompt, rates) if cut.spared >= enough and cut.price <= most]
     return _latest(candidates, min(cuts, key=lambda cut: cut.price).count if cuts else 0)
 
 
@@ -174,15 +182,16 @@ class _Cut:
     price: Decimal
 
 
-def _cuts(candidates: Sequence[CarriedResult], sizes: Sequence[int], known: int, rates: CacheRates) -> Iterator[_Cut]:
+def _cuts(candidates: Sequence[CarriedResult], prompt: PromptTokens, rates: CacheRates) -> Iterator[_Cut]:
     """Yields the passes that may be bought, from the end of what an earlier request forwarded to its beginning."""
     at = {each.index: each for each in candidates}
     suffix = spared = count = 0
-    for index in range(known - 1, min(at, default=known) - 1, -1):
-        suffix += sizes[index]
+    for index in range(prompt.known - 1, min(at, default=prompt.known) - 1, -1):
+        suffix += prompt.sizes[index]
         if (found := at.get(index)) is not None:
             spared, count = spared + found.spared, count + 1
-            price = (rates.write - rates.read) * (suffix - spared) - rates.read * spared
+            written = prompt.written_before(index) + suffix - spared
+            price = (rates.write - rates.read) * written - rates.read * spared
             yield _Cut(found, count, spared, price)
 
 

@@ -6,7 +6,7 @@ its latest messages with all before it. So no history is walked, and any replica
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -16,7 +16,7 @@ from gateway.core import jsons
 from gateway.core.frozen_records import record
 from gateway.core.types import bill, conversation, items
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.conversation import parts_of
+from gateway.core.types.conversation import dicts_of, parts_of
 
 LIFETIME = timedelta(minutes=5)
 """Lifetime of an unused prompt cache, where its client asks for no other: Anthropic's, and that of others that charge
@@ -90,6 +90,37 @@ def _marked(request: ChatRequest, messages: Iterable[Mapping[str, Any]]) -> Iter
     for message in messages:
         yield message
         yield from parts_of(message.get("content"))
+
+
+MAX_BREAKPOINTS = 4
+"""Anthropic accepts no more in a request."""
+
+
+def breakpoints_in(value: Mapping[str, Any]) -> Iterator[Any]:
+    """Yields the breakpoints of a message or a tool, those of its parts, calls and function first."""
+    inner = (value.get("content"), value.get("tool_calls"), [value.get("function")], value.get(items.ANTHROPIC_BLOCKS))
+    for each in (*(part for parts in inner for part in dicts_of(parts)), value):
+        if items.BREAKPOINT in each:
+            yield each[items.BREAKPOINT]
+
+
+def all_breakpoints(
+    request: ChatRequest, prices: Mapping[str, Decimal], messages: Sequence[Mapping[str, Any]]
+) -> tuple[int, ...] | None:
+    """Returns the indexes of the forwarded messages behind which the client set breakpoints, if these are all that its
+    provider accepts; None if another can be set, or if the provider needs none, as it charges for no cache writes."""
+    if WRITE not in prices:
+        return None
+    tools = [tool for fields in _bodies(request) for tool in fields.get("tools") or ()]
+    at = [index for index, message in enumerate(messages) for _ in breakpoints_in(message)]
+    beside = sum(1 for fields in (*_bodies(request), *tools) for _ in breakpoints_in(fields))
+    if request.native is not None:
+        roles = [message["role"] for message in request.messages]
+        leading = next((i for i, role in enumerate(roles) if role not in conversation.INSTRUCTION_ROLES), len(roles))
+        moved = len(messages) - len(roles)
+        own = (mark.message for mark in request.native.marks)
+        at += [index if index < leading else index + moved for index in own]
+    return tuple(at) if len(at) + beside >= MAX_BREAKPOINTS else None
 
 
 def _has_hour(value: Any) -> bool:

@@ -411,7 +411,8 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | 
     if not (before or fitted.new_pass or final.follows_plan or passed or (note is not None and note.shaped)):
         return None
     counting, whole, sent = measured.counting, measured.unreduced.forwarded, fitted.forwarded
-    same, _ = _frozen_prefix(measured, fitted)
+    same, changed = _frozen_prefix(measured, fitted)
+    kept = len(same) if changed else 0
     unchanged, known = counting.nearly(ForwardedMessages(same, [])), measured.known
     window = measured.inputs.facts.max_input_tokens or measured.inputs.budget.context_window
     if not fitted.new_pass:
@@ -419,11 +420,11 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | 
         tokens = before + change
         if window is not None and measured.unreduced.new_pass:  # clearing results near its end made space
             tokens = min(tokens, window - fitted.tokens)
-        return bill.LeftOutTokens(tokens, 0 if passed == bill.PAID else max(0, change), unchanged)
+        return bill.LeftOutTokens(tokens, 0 if passed == bill.PAID else max(0, change), unchanged, kept)
     everything = before + counting.nearly(whole)
     tokens = (everything if window is None else min(everything, window)) - counting.total(sent)
     fresh = counting.nearly(_since(whole, known)) - counting.nearly(_since(sent, known))
-    return bill.LeftOutTokens(tokens, min(max(0, fresh), max(0, tokens)), unchanged)
+    return bill.LeftOutTokens(tokens, min(max(0, fresh), max(0, tokens)), unchanged, kept)
 
 
 def _spared_tokens(proposal: WindowProposal, fitted: PackedWindow) -> int:

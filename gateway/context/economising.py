@@ -197,8 +197,13 @@ class _PromptFigures:
         self._measured = measured
         self.indexes = fitted.forwarded.indexes
         self._beside = fitted.breakdown.get("tools", 0)
-        self._known = sum(index < measured.known for index in self.indexes)
+        inputs, messages = measured.inputs, fitted.forwarded.messages
         self._sizes = _sizes(fitted)
+        self._prompt = passes.PromptTokens(
+            self._sizes,
+            sum(index < measured.known for index in self.indexes),
+            prompt_cache.all_breakpoints(inputs.request, inputs.facts.prices, messages),
+        )
         self._uses = passes.tool_uses(measured.material, measured.inputs.history.costs)
         self._carried = self._found(fitted)
 
@@ -209,7 +214,7 @@ class _PromptFigures:
 
     def cleared_when_paid(self, rates: prompt_cache.CacheRates, costs: bill.BranchCosts) -> list[passes.CarriedResult]:
         """Returns the results that a paid pass clears; none if it does not pay."""
-        figures = (self._sizes, self._known, rates, self._measured.answers, costs)
+        figures = (self._prompt, rates, self._measured.answers, costs)
         if not passes.cleared_when_paid(self._carried, *figures):  # would not pay even if nothing had to stay
             return []
         free = self._without_kept(self._carried, passes.READ_WITHIN, passes.MAX_SMALL_READING)
@@ -222,11 +227,11 @@ class _PromptFigures:
         any (guarantee §4 I5)."""
         free, current = self._without_kept(self._carried, read_within), self._measured.material.current
         old = [each for each in free if self.indexes[each.index] < current and each.tokens >= passes.MIN_RESULT_TOKENS]
-        return passes.cleared_for_room(old or free, self._sizes, self._known, rates, budget, costs)
+        return passes.cleared_for_room(old or free, self._prompt, rates, budget, costs)
 
     def gain_of(self, chosen: Sequence[passes.CarriedResult], rates: prompt_cache.CacheRates) -> Decimal:
         """Returns the expected saving of clearing these results, in USD."""
-        return passes.gain_of_clearing(chosen, self._sizes, self._known, rates, self._measured.answers)
+        return passes.gain_of_clearing(chosen, self._prompt, rates, self._measured.answers)
 
     def gain_of_anew(self, stays: int, rates: prompt_cache.CacheRates, costs: bill.BranchCosts) -> Decimal:
         """Returns the expected saving of a new pass after which `stays` tokens remain, in USD."""

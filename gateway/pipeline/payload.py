@@ -4,7 +4,9 @@ breakpoints of prompt caches (guarantee §4 I7), and Anthropic requests translat
 
 Anthropic's models cache a prompt only up to content blocks with `cache_control`. Three are set: after the system
 messages, which the tools precede; where the previous request ended, up to which its prompt is cached; and where this
-one ends, for the next request. Breakpoints are not part of what is cached, so they can move on.
+one ends, for the next request. A fourth follows what a pass keeps, beside a client's own breakpoints, too: Anthropic
+reads what is cached only up to a breakpoint, or to one of the 20 blocks before it. Breakpoints are not part of what is
+cached, so they can move on.
 
 Signed thoughts depend on what precedes them: if that has changed, they are removed (guarantee §10.10). An answer is
 stored with the digest of the prompt that its thoughts were made under. They are forwarded as long as the same prompt
@@ -18,6 +20,7 @@ from dataclasses import replace
 from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
 
+from gateway.billing import prompt_cache
 from gateway.context import whole_files
 from gateway.core import errors
 from gateway.core.config.settings import ContextSettings
@@ -53,7 +56,9 @@ def upstream_request(
             goes_on = bool(prepared.conversation_id or any(message["role"] == "assistant" for message in messages))
             own = request.native.fields if request.native is not None else {}
             translated = upstreams.PROTOCOLS[deployment.protocol].as_anthropics
-            messages = with_breakpoints(messages, {**forward, **own}, goes_on=goes_on, translated=translated)
+            left = context.left_out
+            kept = left.kept_messages if left is not None else 0
+            messages = with_breakpoints(messages, {**forward, **own}, goes_on=goes_on, translated=translated, kept=kept)
         forward = with_output_limit(
             forward,
             deployment,
@@ -392,19 +397,28 @@ def takes_breakpoints(deployment: ModelDeployment) -> bool:
     return deployment.protocol == "litellm" or upstreams.is_routed(deployment)
 
 
-def with_breakpoints(messages: list[Json], forward: Json, *, goes_on: bool, translated: bool) -> list[Json]:
-    """Adds breakpoints to copies of the messages; unchanged if the client set any itself.
+def with_breakpoints(
+    messages: list[Json], forward: Json, *, goes_on: bool, translated: bool, kept: int = 0
+) -> list[Json]:
+    """Adds breakpoints to copies of the messages. If the client set any itself, only the one behind what is kept.
     `forward`: the other fields of the body, with its tools. `goes_on`: another request may continue this one; otherwise
     its end is not cached, as writing costs more. `translated`: the body becomes one of Anthropic's, for which a tool
-    result's breakpoint is expected on the message; routers expect it on a part."""
+    result's breakpoint is expected on the message; routers expect it on a part. `kept`: how many messages at the
+    beginning stay as an earlier request forwarded them, where what follows was changed: further ahead of the other
+    breakpoints than providers look, they would be written again."""
     tools = [each for name in ("tools", "functions") for each in forward.get(name) or ()]
-    if items.BREAKPOINT in forward or any(map(_has_breakpoint, (*messages, *tools))):
+    own = [mark for each in (forward, *tools, *messages) for mark in prompt_cache.breakpoints_in(each)]
+    if own and (not kept or len(own) >= prompt_cache.MAX_BREAKPOINTS):
         return messages
     sizes = list(accumulate(map(_size, messages), initial=sum(len(str(tool)) for tool in tools)))[1:]
     marked = list(messages)
-    for at in _positions(messages, goes_on=goes_on):
-        if sizes[at] >= MIN_CACHED_CHARS:
-            marked[at] = _marked(messages[at], whole=translated and messages[at]["role"] == "tool") or messages[at]
+    behind_kept = {at for at in (_last_possible(messages, min(kept, len(messages)) - 1),) if at is not None}
+    for at in behind_kept if own else behind_kept | _positions(messages, goes_on=goes_on):
+        if sizes[at] >= MIN_CACHED_CHARS and not any(prompt_cache.breakpoints_in(messages[at])):
+            behind = (mark for message in messages[at + 1 :] for mark in prompt_cache.breakpoints_in(message))
+            mark = next(behind, own[-1]) if own else dict(EPHEMERAL)  # none may live shorter than the one behind it
+            whole = translated and messages[at]["role"] == "tool"
+            marked[at] = _marked(messages[at], mark, whole=whole) or messages[at]
     return marked
 
 
@@ -422,26 +436,16 @@ def _last_possible(messages: Sequence[Json], last: int) -> int | None:
     return next((i for i in range(last, -1, -1) if messages[i]["role"] != "assistant" and _marked(messages[i])), None)
 
 
-def _marked(message: Json, *, whole: bool = False) -> Json | None:
+def _marked(message: Json, mark: Any = None, *, whole: bool = False) -> Json | None:
     """Returns the message with a breakpoint after its last text, or on the message if `whole`; None if it has no text,
     as providers refuse a breakpoint on nothing."""
     parts = as_parts(message.get("content"))
     for at in range(len(parts) - 1, -1, -1):
         if isinstance(parts[at], dict) and str(parts[at].get("text") or "").strip():
             if whole:
-                return {**message, items.BREAKPOINT: dict(EPHEMERAL)}
-            return {
-                **message,
-                "content": [*parts[:at], {**parts[at], items.BREAKPOINT: dict(EPHEMERAL)}, *parts[at + 1 :]],
-            }
+                return {**message, items.BREAKPOINT: mark}
+            return {**message, "content": [*parts[:at], {**parts[at], items.BREAKPOINT: mark}, *parts[at + 1 :]]}
     return None
-
-
-def _has_breakpoint(value: Json) -> bool:
-    """Returns whether a message or a tool has a breakpoint, itself or in a part, a call or its function."""
-    inner = (value.get("content"), value.get("tool_calls"), [value.get("function")], value.get(items.ANTHROPIC_BLOCKS))
-    parts = [part for each in inner if isinstance(each, list) for part in each]
-    return items.BREAKPOINT in value or any(isinstance(part, dict) and items.BREAKPOINT in part for part in parts)
 
 
 def _size(message: Json) -> int:

@@ -214,6 +214,8 @@ class LeftOutTokens:
     """The part of `tokens` that this request would have sent for the first time."""
     unchanged: int = 0
     """Tokens of the prompt's beginning that it shares with an earlier request."""
+    kept_messages: int = 0
+    """The messages of that beginning, where this request changes what follows; else 0."""
 
 
 Purpose = Literal["planner", "summarizer", "embedder", "guard"]

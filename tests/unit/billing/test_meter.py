@@ -66,6 +66,14 @@ def test_a_warm_pass_costs_what_it_rewrites() -> None:
     assert Decimal(economics["net_saving"]) < 0
 
 
+def test_s6_what_a_pass_left_and_its_provider_did_not_read_is_written_again_by_the_pass() -> None:
+    """Anthropic looks for what it has cached no more than 20 blocks before a breakpoint."""
+    usage = {"prompt_tokens": 12_000, "prompt_tokens_details": {"cached_tokens": 1_500, "cache_write_tokens": 10_500}}
+    economics, _ = measured(usage, EconomyNote("auto", passed="paid", cleared=8_000), rewritten=True)
+    direct = CacheRates(READ, WRITE).prompt(42_000, 48_000) - CacheRates(READ, WRITE).prompt(12_000, 1_500)
+    assert Decimal(economics["direct_cost"]) == Decimal("0.1") + direct
+
+
 @pytest.mark.parametrize(
     ("idle", "cached", "unchanged", "is_cold"),
     [(True, 0, 5_000, True), (False, 0, 5_000, False), (True, 5_000, 5_000, False), (True, 0, 500, False)],
@@ -79,7 +87,7 @@ def test_a_pass_for_room_is_cold_where_its_head_was_not_read(
     left = LeftOutTokens(30_000, 0, unchanged)
     economics, _ = measured(usage, rewritten=True, idle=idle, left=left)
     rates = CacheRates(READ, WRITE)
-    whole, sent = (0, 0) if is_cold else (48_000, unchanged)
+    whole, sent = (0, 0) if is_cold else (48_000, cached)
     direct = rates.prompt(42_000, whole) - rates.prompt(12_000, sent)
     assert Decimal(economics["direct_cost"]) == max(Decimal(0), Decimal("0.1") + direct)
 

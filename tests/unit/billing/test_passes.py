@@ -12,6 +12,7 @@ from gateway.billing.passes import (
     MAX_CREDIT,
     PAID_AGE,
     CarriedResult,
+    PromptTokens,
     cleared_for_room,
     cleared_when_paid,
     gain_of_anew,
@@ -34,11 +35,13 @@ def loop(results: list[int]) -> tuple[list[CarriedResult], list[int]]:
     return [CarriedResult(2 + 2 * at, tokens, count - at) for at, tokens in enumerate(results)], sizes
 
 
-def bought(results: list[int], saved: str = "10", answers: int | None = None) -> list[int]:
+def bought(
+    results: list[int], saved: str = "10", answers: int | None = None, marked: tuple[int, ...] | None = None
+) -> list[int]:
     """The numbers of the results that leave, where the branch has saved so many USD."""
     carried, sizes = loop(results)
     sums = costs(Decimal(10) + Decimal(saved), Decimal(10))
-    found = cleared_when_paid(carried, sizes, len(sizes), RATES, answers or len(results), sums)
+    found = cleared_when_paid(carried, PromptTokens(sizes, len(sizes), marked), RATES, answers or len(results), sums)
     return [(each.index - 2) // 2 for each in found]
 
 
@@ -66,7 +69,9 @@ def test_s4_i7_no_pass_before_carrying_has_cost_its_price() -> None:
     assert bought([*early, *[10] * 8], answers=1000)[:1] == [30]
 
 
-def played(results: list[int], starts_with: Decimal) -> Iterator[tuple[Decimal, Decimal]]:
+def played(
+    results: list[int], starts_with: Decimal, marked: tuple[int, ...] | None = None
+) -> Iterator[tuple[Decimal, Decimal]]:
     """The direct cost and the bill of each prefix of a session, all of it warm, that begins with such savings."""
     direct = billed = Decimal(1)
     direct += starts_with
@@ -74,11 +79,14 @@ def played(results: list[int], starts_with: Decimal) -> Iterator[tuple[Decimal, 
     known_direct, known_sent, whole = 0, 0, 1000
     for tokens in [*results, 0]:
         unchanged = known_sent
-        found = cleared_when_paid(carried, sizes, len(sizes) - 2, RATES, len(carried), costs(direct, billed))
+        found = cleared_when_paid(
+            carried, PromptTokens(sizes, len(sizes) - 2, marked), RATES, len(carried), costs(direct, billed)
+        )
         for each in found:
             sizes[each.index] = LABEL_TOKENS
         if found:
-            unchanged = min(unchanged, sum(sizes[: min(each.index for each in found)]))
+            first = min(each.index for each in found)
+            unchanged = min(unchanged, sum(sizes[: first if marked is None else 1]))
         gone = {each.index for each in found}
         carried = [CarriedResult(c.index, c.tokens, c.age + 1) for c in carried if c.index not in gone]
         direct += RATES.prompt(whole, known_direct) + OUTPUT
@@ -95,6 +103,20 @@ def test_s4_i7_a_session_may_end_behind_any_pass_and_is_hardly_dearer(results: l
     assert all(billed <= direct * MAX_CREDIT for direct, billed in played(results, saved))
 
 
+@given(st.lists(st.integers(1, 9000), min_size=1, max_size=80), st.decimals(0, 1, places=3))
+def test_s4_i7_nor_where_its_client_has_set_all_breakpoints(results: list[int], saved: Decimal) -> None:
+    """Behind the system message and at the end: all between them is written again, wherever something changes."""
+    assert all(billed <= direct * MAX_CREDIT for direct, billed in played(results, saved, marked=(0, 10_000)))
+
+
+def test_s4_i7_a_pass_costs_what_is_written_again_before_it() -> None:
+    results = [9000, *[150] * 30, 6000, *[150] * 10]
+    assert bought(results, "-0.07", answers=100) == [31]
+    assert bought(results, "-0.07", answers=100, marked=(0,)) == []
+    assert bought(results, "-0.07", answers=100, marked=(0, 2 + 2 * 30)) == [31]
+    assert leaving(LATE, 4000, marked=(0,)) == []
+
+
 def test_s4_i7_a_long_session_gets_cheaper_without_any_savings_to_begin_with() -> None:
     direct, billed = list(played([1500, 200, 3000, 400] * 30, Decimal(0)))[-1]
     assert billed < direct * Decimal("0.9")
@@ -103,11 +125,13 @@ def test_s4_i7_a_long_session_gets_cheaper_without_any_savings_to_begin_with() -
 BUDGET = 20_000
 
 
-def leaving(results: list[int], new: int, direct: str = "1", billed: str = "1") -> list[int]:
+def leaving(
+    results: list[int], new: int, direct: str = "1", billed: str = "1", marked: tuple[int, ...] | None = None
+) -> list[int]:
     """The numbers of the results that make room for a new one of so many tokens."""
     carried, sizes = loop(results)
     sums = costs(Decimal(direct), Decimal(billed))
-    found = cleared_for_room(carried, [*sizes, CALL, new], len(sizes), RATES, BUDGET, sums)
+    found = cleared_for_room(carried, PromptTokens([*sizes, CALL, new], len(sizes), marked), RATES, BUDGET, sums)
     return [(each.index - 2) // 2 for each in found]
 
 
@@ -134,7 +158,8 @@ def test_s4_i7_late_room_is_enough_and_costs_no_more_than_a_session_may_lose(res
     carried, sizes = loop(results)
     direct = RATES.prompt(sum(sizes), 0)
     prompt = [*sizes, CALL, new]
-    gone = {each.index for each in cleared_for_room(carried, prompt, len(sizes), RATES, BUDGET, costs(direct, direct))}
+    figures = PromptTokens(prompt, len(sizes))
+    gone = {each.index for each in cleared_for_room(carried, figures, RATES, BUDGET, costs(direct, direct))}
     if not gone:
         return
     sent = [LABEL_TOKENS if at in gone else tokens for at, tokens in enumerate(prompt)]

@@ -20,11 +20,11 @@ TALK = [system(LONG), user("one"), assistant("1"), user("two"), assistant("", "c
 
 
 def marks(
-    messages: list[Json], forward: Json | None = None, *, goes_on: bool = True, translated: bool = True
+    messages: list[Json], forward: Json | None = None, *, goes_on: bool = True, translated: bool = True, kept: int = 0
 ) -> list[int]:
     """Behind which messages a mark was put; everything else is as it was."""
     before = copy.deepcopy(messages)
-    marked = with_breakpoints(messages, forward or {}, goes_on=goes_on, translated=translated)
+    marked = with_breakpoints(messages, forward or {}, goes_on=goes_on, translated=translated, kept=kept)
     assert messages == before
     for old, new in zip(messages, marked, strict=True):
         assert _texts(new) == _texts(old)
@@ -105,10 +105,45 @@ def test_where_the_client_set_any_there_are_no_others(at: int, changes: Json, fo
     assert marks(messages, forward) == []
 
 
-@given(st.lists(st.sampled_from([*TALK, user(LONG), assistant(LONG), user("")]), max_size=12), st.booleans())
-def test_never_more_than_the_provider_takes(messages: list[Json], translated: bool) -> None:
-    found = with_breakpoints(messages, {}, goes_on=True, translated=translated)
-    assert json.dumps(found).count("cache_control") <= 3
+@pytest.mark.parametrize(
+    ("kept", "expected"), [(0, [0, 7, 9]), (2, [0, 1, 7, 9]), (4, [0, 3, 7, 9]), (5, [0, 3, 7, 9]), (8, [0, 7, 9])]
+)
+def test_s4_i7_behind_what_a_pass_keeps(kept: int, expected: list[int]) -> None:
+    """Providers look for what they have cached a few blocks before a breakpoint, and no further."""
+    talk = [*TALK, assistant("", "d"), tool("d", LONG), assistant("2"), user("three")]
+    assert marks(talk, kept=kept) == expected
+
+
+HOUR = {"type": "ephemeral", "ttl": "1h"}
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({}, {0: MARK, 3: MARK, 5: MARK}),
+        ({5: HOUR}, {1: HOUR, 5: HOUR}),
+        ({0: HOUR, 3: HOUR, 5: MARK}, {0: HOUR, 1: HOUR, 3: HOUR, 5: MARK}),
+        ({0: HOUR}, {0: HOUR, 1: HOUR}),
+        ({1: HOUR, 5: MARK}, {1: HOUR, 5: MARK}),
+        ({0: MARK, 2: MARK, 3: MARK, 5: MARK}, {0: MARK, 2: MARK, 3: MARK, 5: MARK}),
+    ],
+)
+def test_s4_i7_behind_what_a_pass_keeps_beside_the_clients_own(own: dict[int, Json], expected: dict[int, Json]) -> None:
+    """Where there are fewer than four. None may live shorter than one behind it."""
+    talk = [{**each, "cache_control": own[at]} if at in own else each for at, each in enumerate(TALK)]
+    found = with_breakpoints(talk, {}, goes_on=True, translated=True, kept=2 if own else 0)
+    plain = {at: str(each) for at, each in enumerate(found) if "cache_control" in str(each)}
+    assert {at: HOUR if "1h" in each else MARK for at, each in plain.items()} == expected
+
+
+@given(
+    st.lists(st.sampled_from([*TALK, user(LONG), assistant(LONG), user("")]), max_size=12),
+    st.booleans(),
+    st.integers(0, 12),
+)
+def test_never_more_than_the_provider_takes(messages: list[Json], translated: bool, kept: int) -> None:
+    found = with_breakpoints(messages, {}, goes_on=True, translated=translated, kept=min(kept, len(messages)))
+    assert json.dumps(found).count("cache_control") <= 4
     assert all(new == old for new, old in zip(found, messages, strict=True) if old["role"] == "assistant")
 
 
