@@ -1,4 +1,5 @@
-"""Tool steps as clients and operators see them: stored once, told again to a client that left them out (§3, ADR 19)."""
+"""Tool steps as clients and operators see them: stored once, told again to a client that left them out (§3, ADR 19).
+Token counts are stored with messages (guarantee §4 I1)."""
 
 import json
 import sqlite3
@@ -91,3 +92,27 @@ def test_s3_steps_that_a_client_brings_along_are_rows_too(
     again = ask(gateway, *told, assistant("found both"), user("thanks"))
     assert again["conversation"]["id"] == named["conversation"]
     assert len(steps(module_storage_url, named)) == 2
+
+
+TEXT = "The river rose at the bridge near the old mill. "
+
+
+def test_s4_i1_stored_counts_are_what_a_fresh_count_gives(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """§4 I1: by id with a delta, after a restart: the same figures as for the whole sent as a conversation of its own.
+    The first turns are too small to be counted, later ones must be."""
+    talk: list[Json] = []
+    named: dict[str, Any] = {}
+    for number in range(6):
+        new = user(f"{number}: {TEXT * 20}")
+        upstream.reply(text=f"Answer {number}. {TEXT * 20}")
+        answer = chat(gateway, model="small", messages=[new], **named)
+        named = {"conversation": answer["conversation"]["id"]}
+        talk += [new, assistant(answer["choices"][0]["message"]["content"])]
+    gateway.restart()
+    found = [
+        chat(gateway, model="small", messages=messages, **more)["response_metadata"]["context_utilization"]
+        for messages, more in (([user("And?")], named), ([*talk, user("And?")], {"user": "somebody else"}))
+    ]
+    assert found[0]["tokens_used"] == found[1]["tokens_used"] > 1500
+    assert found[0]["breakdown"] == found[1]["breakdown"]
+    assert upstream.chats[-1].body["messages"] == upstream.chats[-2].body["messages"]

@@ -1,4 +1,4 @@
-"""How many tokens a prompt may have (guarantee §4 I1)."""
+"""How many tokens a prompt may have; the length of an answer is said where the provider wants to be told (§4 I1)."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 from gateway.context.window.fitting import SelectionLimits
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded
-from gateway.core.types.chat import ModelFacts, PromptBudget
-from gateway.pipeline.payload import budget_for, tightened, writable
+from gateway.core.types.chat import ModelDeployment, ModelFacts, PromptBudget
+from gateway.pipeline.payload import budget_for, tightened, with_output_limit, writable
 
 
 @pytest.mark.parametrize(
@@ -162,3 +162,51 @@ def test_after_an_overflow_a_reserve_that_nobody_named_does_not_take_all_of_a_sm
 
 def test_a_prompt_of_unknown_budget_is_tightened_too() -> None:
     assert tightened(PromptBudget(None, None), 1000, None, None).tokens == 800
+
+
+FACTS = ModelFacts("claude", max_input_tokens=200_000, max_output_tokens=64_000)
+
+
+def deployment(route: str = "anthropic/claude-sonnet-4-5", **more: Any) -> ModelDeployment:
+    fields: dict[str, Any] = {"protocol": "litellm", "api_base": "", "api_key": None, "operator_key": True, **more}
+    return ModelDeployment("claude", route.partition("/")[2], route, **fields)
+
+
+def limit(
+    prompt: int,
+    forward: dict[str, Any] | None = None,
+    at: ModelDeployment | None = None,
+    facts: ModelFacts = FACTS,
+    **more: Any,
+) -> Any:
+    named = {"window": 200_000, "reserved": 4096, "refitted": False, **more}
+    return with_output_limit(forward or {}, at or deployment(), facts, prompt=prompt, **named).get("max_tokens")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [(0, 64_000), (129_000, 64_000), (140_000, 53_000), (180_000, 11_000), (190_000, 4096), (195_000, 4096)],
+)
+def test_what_the_model_can_write_or_what_is_left_but_never_less_than_was_reserved(prompt: int, expected: int) -> None:
+    assert limit(prompt) == expected
+
+
+def test_after_a_refusal_it_is_what_was_reserved() -> None:
+    assert limit(100_000, refitted=True) == 4096
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [{"max_tokens": 10}, {"max_completion_tokens": 10}, {"thinking": {"type": "enabled"}}, {"reasoning_effort": "low"}],
+)
+def test_who_named_it_or_has_it_think_is_left_alone(forward: dict[str, Any]) -> None:
+    assert limit(195_000, forward) == forward.get("max_tokens")
+    assert limit(195_000, at=deployment(parameters=forward)) is None
+    assert limit(195_000, at=deployment(options=forward)) is None
+
+
+def test_others_are_told_nothing() -> None:
+    assert limit(195_000, at=deployment("gemini/gemini-2.5-pro")) is None
+    assert limit(195_000, at=deployment(protocol="openai")) is None
+    assert limit(195_000, window=None) is None
+    assert limit(195_000, facts=ModelFacts("claude", max_input_tokens=200_000)) is None

@@ -9,6 +9,7 @@ from gateway.retrieval import corpus
 from gateway.retrieval.corpus import ContentIndex
 from gateway.retrieval.index_cache import ContentIndexes, PassageFinder
 from gateway.storage.cache.memory_cache import MemoryCache
+from tests.support.hand_clock import HandClock
 
 LONG = "\n\n".join(f"Part {n}: the keeper of lamp {n} is Name{n}, " + "as is well known. " * 20 for n in range(20))
 SOURCES = [
@@ -16,15 +17,6 @@ SOURCES = [
     SearchedSource("Who keeps them?", "turn", "user", True, 2),
 ]
 QUERY = RelevanceQuery("Who keeps lamp 7?")
-
-
-class Clock:
-    """Stands still until it is moved."""
-
-    seconds = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture
@@ -41,8 +33,8 @@ def indexed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-def indexes(max_bytes: int = 2**20, clock: Clock | None = None) -> ContentIndexes:
-    return ContentIndexes(max_bytes, 60.0, clock or Clock())  # type: ignore[arg-type]  # of a clock only this is used
+def indexes(max_bytes: int = 2**20, clock: HandClock | None = None) -> ContentIndexes:
+    return ContentIndexes(max_bytes, 60.0, clock or HandClock())  # of a clock only this is used
 
 
 def asked(kept: ContentIndexes | None, tenant: str = "t") -> PassageFinder:
@@ -90,7 +82,7 @@ async def test_forgotten_with_the_content(indexed: list[str]) -> None:
     finder.keep()
     group = cache_group("t", finder.digests[0])
     late = asked(kept)
-    cache = MemoryCache(2**20, Clock(), kept.evict)  # type: ignore[arg-type]
+    cache = MemoryCache(2**20, HandClock(), kept.evict)
     await cache.set("a", b"1", 9.0, group=group)
     await cache.evict(group)
     assert await cache.get_many(["a"]) == [None]
@@ -117,7 +109,7 @@ def test_a_request_that_runs_while_a_content_is_forgotten_does_not_bring_it_back
 
 
 def test_no_more_bytes_and_no_longer_than_allowed(indexed: list[str]) -> None:
-    clock = Clock()
+    clock = HandClock()
     small, kept = indexes(100), indexes(clock=clock)
     asked(small).keep()
     asked(kept).keep()

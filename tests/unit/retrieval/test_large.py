@@ -7,7 +7,7 @@ import pytest
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
 from gateway.retrieval.index_cache import ContentIndexes, PassageFinder
 from gateway.retrieval.question import LARGE_TEXT_CHARS, SEARCHED_CHARS
-from tests.unit.retrieval.test_index_cache import Clock
+from tests.support.hand_clock import HandClock
 
 WORDS = ["harbour", "engine", "window", "letter", "stone", "river", "market", "candle", "bridge", "paper", "garden"]
 FACT = "The spare key of the Skerrow station is kept under the third bollard."
@@ -66,7 +66,7 @@ def test_a_row_of_a_table_is_found_with_the_names_of_its_columns() -> None:
 @pytest.mark.long
 def test_regions_are_not_kept_beyond_the_request() -> None:
     """They are of one question, and deleting the text would not find them."""
-    kept = ContentIndexes(2**30, 60.0, Clock())  # type: ignore[arg-type]  # of a clock only this is used
+    kept = ContentIndexes(2**30, 60.0, HandClock())  # of a clock only this is used
     found(prose(LARGE_TEXT_CHARS + 1, 0.5), QUESTION, kept)
     assert not kept._indexes
     found(prose(10_000, 0.5), QUESTION, kept)

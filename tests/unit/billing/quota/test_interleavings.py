@@ -21,22 +21,10 @@ from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types.keys import LEASE_SECONDS, AccountLease, KeyPolicy, LimitHolder, SpendingAccount
 from gateway.storage.quota.budget_rows import granted
 from gateway.storage.quota.local import LocalRates
+from tests.support.hand_clock import HandClock
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ACCOUNT = account_of(LimitHolder("key", "key_1"), "month", AT, hard=True)
-
-
-class Clock:
-    """A clock that the world turns."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> datetime:
-        return AT
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 class World:
@@ -46,7 +34,7 @@ class World:
         self.chance = chance
         self.spent = 0
         self.leases: dict[int, tuple[int, float]] = {}
-        self.clock = Clock()
+        self.clock = HandClock()
         self.is_away = False
 
     async def wait(self) -> None:

@@ -37,6 +37,7 @@ from gateway.core.types.chat import JsonAnswer, ModelDeployment, ModelFacts, Req
 from gateway.core.types.upstreams import CallScope, UpstreamRequest
 from gateway.upstream.openai.mending import refusal as refusal_of
 from gateway.upstream.routing.router import ConfiguredRouter
+from tests.support.hand_clock import HandClock
 
 PRIMARY = ModelDeployment("gpt-4o", "gpt-4o", "openai/gpt-4o", "http://127.0.0.1:9/v1", "sk", operator_key=False)
 CHEAP = ModelDeployment("cheap", "cheap", "openai/cheap", "http://127.0.0.1:9/v1", "sk", operator_key=False)
@@ -98,16 +99,7 @@ class Router(ConfiguredRouter):
         return ModelFacts(model, prices=PRICES, tokenizer="o200k_base")
 
 
-class HandClock:
-    """Time that the test moves."""
-
-    time = 1000.0
-
-    def now(self) -> Any:
-        raise NotImplementedError
-
-    def monotonic(self) -> float:
-        return self.time
+CLOCK = HandClock(1000.0)
 
 
 def refused(status: int, text: str) -> UpstreamRefused:
@@ -116,14 +108,14 @@ def refused(status: int, text: str) -> UpstreamRefused:
 
 def open_bill(**limits: Any) -> OpenBill:
     """Nothing on it yet."""
-    budget = CallBudget.of(ContextSettings.model_validate(limits), HandClock())
+    budget = CallBudget.of(ContextSettings.model_validate(limits), CLOCK)
     budget.begin()
     return OpenBill(CallScope(CALLER), budget)
 
 
 def internal_models(upstream: Upstream, router: Router, metrics: GatewayMetrics | None = None) -> InternalModels:
     count_outcome = (metrics or GatewayMetrics(())).internal_call_ended
-    return InternalModels(upstream, router, CounterRegistry(), HandClock(), count_outcome)
+    return InternalModels(upstream, router, CounterRegistry(), CLOCK, count_outcome)
 
 
 def set_up(reply: Reply | None, metrics: GatewayMetrics | None = None) -> tuple[Upstream, InternalModels, BilledModel]:
@@ -255,7 +247,7 @@ async def test_s5_a_model_that_its_upstream_does_not_know_is_not_asked_for_a_whi
         with pytest.raises(InternalModelFailed, match="planner_unknown_model"):
             await model.ask(PLAN)
         assert served() is None
-        HandClock.time += 61
+        CLOCK.seconds += 61
 
     await refused_once()
     await refused_once()
@@ -272,7 +264,7 @@ def test_s8_what_one_clients_account_lacks_is_asked_for_with_anothers() -> None:
     """An upstream says of a model that a key may not use what it says of one that is not there."""
     refusal = refusal_of(404, json.dumps(UNKNOWN[0][1]).encode(), {}, CHEAP)
     assert isinstance(refusal, UpstreamRefused)
-    found = UnknownModelBreaker(HandClock())
+    found = UnknownModelBreaker(CLOCK)
     mine, yours = (replace(CHEAP, operator_key=False, api_key=key) for key in ("sk-mine", "sk-yours"))
     elsewhere = replace(mine, headers={"openai-project": "proj-2"})
     found.refused(mine, refusal)
@@ -294,7 +286,7 @@ async def test_s5_a_refusal_that_does_not_speak_of_the_model_is_a_call_that_fail
 
 async def test_s5_a_model_that_nobody_serves_is_none() -> None:
     models = InternalModels(
-        Upstream(None), Router(None), CounterRegistry(), HandClock(), GatewayMetrics(()).internal_call_ended
+        Upstream(None), Router(None), CounterRegistry(), CLOCK, GatewayMetrics(()).internal_call_ended
     )
     assert models.served("cheap", PRIMARY, open_bill(), chosen=False) is None
 
@@ -387,7 +379,7 @@ async def test_s5_when_the_time_for_planning_is_over_nothing_is_begun() -> None:
     bill = open_bill(planning_max_seconds=5)
     model = models.served("cheap", PRIMARY, bill, chosen=True)
     assert model is not None
-    HandClock.time += 5
+    CLOCK.seconds += 5
     with pytest.raises(InternalModelFailed, match="planner_over_time_ceiling"):
         await model.ask(PLAN)
     assert upstream.bodies == []

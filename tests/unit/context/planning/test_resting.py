@@ -8,22 +8,12 @@ import pytest
 from gateway.context.planning.decision import REST_SECONDS, PlannerCooldown
 from gateway.core.config.settings import CacheSettings
 from gateway.storage.cache.memory_cache import open_cache
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.time = datetime(2026, 1, 1, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time.timestamp()
+from tests.support.hand_clock import DayClock
 
 
 def test_a_rest_lasts_ten_minutes_and_begins_again_with_one_more_unusable_answer() -> None:
     async def told() -> None:
-        clock = Clock()
+        clock = DayClock(datetime(2026, 1, 1, tzinfo=UTC))
         rest = PlannerCooldown(open_cache(CacheSettings(), clock), clock)
         for resting in (False, False, False, True):
             assert await rest.is_resting("a", "planner") is resting
@@ -32,13 +22,13 @@ def test_a_rest_lasts_ten_minutes_and_begins_again_with_one_more_unusable_answer
         assert not await rest.is_resting("b", "planner")
         assert not await rest.is_resting("a", "another")
         assert len(rest) == 1
-        clock.time += timedelta(seconds=REST_SECONDS)
+        clock.at += timedelta(seconds=REST_SECONDS)
         assert len(rest) == 0
         assert not await rest.is_resting("a", "planner")
         await rest.answered("a", "planner", usable=False)
         assert await rest.is_resting("a", "planner")
         assert len(rest) == 1
-        clock.time += timedelta(seconds=REST_SECONDS + 1)
+        clock.at += timedelta(seconds=REST_SECONDS + 1)
         await rest.answered("a", "planner", usable=True)
         await rest.answered("a", "planner", usable=False)
         assert not await rest.is_resting("a", "planner")
@@ -56,7 +46,7 @@ def test_a_cache_that_is_down_or_holds_rubbish_costs_nothing_but_the_rest(kept: 
             """Keeps nothing."""
 
     async def told() -> None:
-        rest = PlannerCooldown(Broken(), Clock())  # type: ignore[arg-type]
+        rest = PlannerCooldown(Broken(), DayClock(datetime(2026, 1, 1, tzinfo=UTC)))  # type: ignore[arg-type]
         await rest.answered("a", "planner", usable=False)
         assert not await rest.is_resting("a", "planner")
 

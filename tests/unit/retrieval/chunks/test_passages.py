@@ -1,4 +1,5 @@
-"""What holds of all passages, and of very many tiny ones."""
+"""What holds of all passages, and of very many tiny ones. Texts in which places are marked are cut between the markers,
+and YAML at its items (guarantee §14.2)."""
 
 import json
 from itertools import pairwise
@@ -7,12 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.context.artifacts.lossless_compaction import compact
+from gateway.core.types.places import BEGINS, PLACE_KINDS, PLACE_MARKER, after_markers, marker, sheet_marker
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
 from gateway.retrieval.chunks.chunk import MAX_CHUNK_CHARS, MAX_CHUNKS, PackedChunks, TextChunk, gathered
-from gateway.retrieval.chunks.split import passages
+from gateway.retrieval.chunks.split import fields_of, passages
 from gateway.retrieval.corpus import TermLexicon, index_texts
+from gateway.retrieval.question import LARGE_TEXT_CHARS, search_by_regions
 from gateway.retrieval.rank import relevance
 from tests.support.growth import is_linear
+from tests.support.marks import few_or_many
 
 WORDS = st.sampled_from(
     [
@@ -250,3 +255,166 @@ def test_an_index_of_many_records_takes_about_as_much_as_the_text() -> None:
     (index,) = index_texts([text], TermLexicon())
     assert isinstance(index.chunks, PackedChunks)
     assert index.size < 1.1 * len(text)
+
+
+PROSE = "A sentence about the weather in the hills. " * 50
+SHEET = f"{sheet_marker('Sales', 4, 'C', 9)}\nname\tx\ty\n" + "\n".join(f"n{n}\t{n}\t{2 * n}" for n in range(5))
+LINES = [
+    "text",
+    "[page 1]",
+    "[page 2]",
+    "[file a.py]",
+    "[file b/c.yaml]",
+    "[sheet A A1:B9]",
+    "a,b",
+    "1,2",
+    "",
+    "- a: 1",
+]
+LINES += [
+    "[table t]",
+    "{",
+    '[{"a": 1}, {"a": 2}]',
+    "def f():",
+    "    return 1",
+    "---",
+    "[cell 3]",
+    "[page",
+    "[page 1] x",
+]
+
+
+def cut(text: str) -> list[tuple[str, str]]:
+    """(heading, text) of each chunk."""
+    found = passages(text)
+    covers(text, found)
+    return [(chunk.heading, text[chunk.start : chunk.end]) for chunk in found]
+
+
+def test_s14_2_no_chunk_crosses_a_page_and_each_says_which_it_is_of() -> None:
+    """§14.2."""
+    text = "\n\n".join(f"{marker('page', str(n))}\n{PROSE if n == 30 else f'page {n} of it'}" for n in range(1, 41))
+    found = cut(text)
+    late = [each for each in found if "weather" in each[1]]
+    assert late[0][1].startswith("[page 30]\n")
+    assert len(late) > 1
+    assert {heading for heading, _ in late[1:]} == {"[page 30]"}
+    assert all(len(PLACE_MARKER.findall(own)) <= 1 for _, own in found)
+
+
+def test_s14_2_a_sheets_rows_have_its_marker_and_its_columns_above_them() -> None:
+    """§14.2."""
+    found = passages(SHEET)
+    assert [chunk.heading for chunk in found[1:]] == ["[sheet Sales A4:C9]\nname\tx\ty"] * 5
+    assert fields_of(SHEET, found[2]) == [("name", "n1"), ("x", "1"), ("y", "2")]
+    numbers = f"{sheet_marker('B', 1, 'B', 3)}\n1,2\n3,4\n5,6"
+    assert cut(numbers)[1:] == [("[sheet B A1:B3]\n1,2", "3,4"), ("[sheet B A1:B3]\n1,2", "5,6")]
+
+
+def test_s14_2_files_are_cut_as_what_they_are() -> None:
+    """§14.2."""
+    code = "x = 1\n\n\ndef f():\n    return 1\n"
+    objects = [f'{{"a": "{letter * 700}"}}' for letter in "xyz"]
+    text = f"Subject: x\n\n[file a.py]\n{code}\n[file b.json]\n[{', '.join(objects)}]"
+    text += f"\n[file c.pdf]\n[page 1]\none\n[page 2]\n{PROSE}"
+    kinds = {chunk.kind for chunk in passages(text) if text.startswith("[file a.py]", chunk.start)}
+    assert kinds == {"code"}
+    found = cut(text)
+    assert ("[file b.json]", f"{objects[1]},") in found
+    assert ("", "[file c.pdf]\n[page 1]\none") in found
+    assert {heading for heading, own in found if "weather" in own} == {"[file c.pdf]", "[file c.pdf]\n[page 2]"}
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=40), st.integers(1, 30))
+def test_s14_2_marked_texts_are_covered_and_never_crossed(lines: list[str], times: int) -> None:
+    """§14.2."""
+    text = "\n".join(lines * times)
+    found: list[TextChunk] = passages(text)
+    covers(text, found)
+    for chunk in found:
+        body = after_markers(text, chunk.start, chunk.end)
+        assert PLACE_MARKER.search(text, body, chunk.end) is None or "[file " in text[chunk.start : chunk.end]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", PLACE_KINDS)
+@few_or_many(30_000, 200_000)
+def test_s7_markers_take_linear_time(kind: str, number: int) -> None:
+    """§7: very many markers, and what nearly is one."""
+
+    def each(size: int) -> None:
+        passages(f"[{kind} 1]\na\n" * (size // 12))
+        passages(f"\n[{kind} " * (size // 8))
+        passages("- a: 1\n" * (size // 7))
+        passages(f"[file x.yaml]\n{'- ' * (size // 4)}\n" + "a:\n" * (size // 8))
+
+    assert is_linear(each, number)
+
+
+def test_s14_2_a_marked_text_is_not_compacted() -> None:
+    """§14.2: its lines are counted."""
+    text = f'{sheet_marker("A", 1, "B", 4)}\na,b\n"1",2\n"3",4\n"5",6'
+    assert compact(text) == text
+    assert BEGINS.search(text) is None
+
+
+@pytest.mark.long
+def test_s14_2_a_large_marked_text_keeps_its_pages() -> None:
+    """§14.2: it is looked through by regions, each with the marker above it."""
+    pages = [f"{marker('page', str(n))}\n{'nothing of note happened here today. ' * 700}" for n in range(1, 180)]
+    pages[150] += "The zebrafish was weighed at noon. " + "nothing of note. " * 50
+    text = "\n\n".join(pages)
+    assert len(text) > LARGE_TEXT_CHARS
+    query = RelevanceQuery("When was the zebrafish weighed?")
+    found = search_by_regions(lambda sources: relevance(query, sources), query, [SearchedSource(text, "artifact")])[0]
+    best = max(found, key=lambda each: each.score)
+    assert "zebrafish" in text[best.start : best.end]
+    assert best.heading == "[page 151]"
+
+
+ITEMS = "".join(f"  - name: svc{n}\n    port: {8000 + n}\n    env:\n      - A={n}\n" for n in range(40))
+
+
+def test_a_yaml_lists_items_are_records() -> None:
+    found = passages(f"# which run\nservices:\n{ITEMS}")
+    text = f"# which run\nservices:\n{ITEMS}"
+    covers(text, found)
+    assert [chunk.ordinal for chunk in found] == list(range(40))
+    assert {chunk.kind for chunk in found} == {"record"}
+    assert {chunk.heading for chunk in found[1:]} == {"services:"}
+    own = [text[chunk.start : chunk.end] for chunk in found]
+    assert all(f"name: svc{n}\n" in each and f"A={n}" in each for n, each in enumerate(own))
+
+
+def test_a_long_yaml_records_pieces_have_its_beginning_above_them() -> None:
+    text = "- name: first\n  port: 1\n- name: long\n  notes: |\n"
+    text += "".join(f"    line {n} of a long note\n" for n in range(200))
+    text += "- name: short\n  port: 2\n"
+    found = passages(text)
+    covers(text, found)
+    pieces = [chunk for chunk in found if chunk.ordinal == 1]
+    assert len(pieces) > 2
+    assert all("- name: long" in chunk.heading for chunk in pieces[1:])
+    assert all(chunk.end - chunk.start <= MAX_CHUNK_CHARS for chunk in pieces)
+
+
+def test_each_yaml_document_is_a_record() -> None:
+    text = "".join(f"---\nname: d{n}\nkind: Service\nspec:\n  a: {n}\n" for n in range(30))
+    found = passages(text)
+    assert [text[chunk.start : chunk.end] for chunk in found] == [
+        f"---\nname: d{n}\nkind: Service\nspec:\n  a: {n}" for n in range(30)
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "- It is late: nobody knows why, and the whole house sleeps on.",
+        "- [ ] do it",
+        "key: value, a sentence goes on.",
+        "Note: this is prose about a thing.",
+        "- plain words in a list",
+    ],
+)
+def test_lists_of_prose_are_not_yaml(line: str) -> None:
+    assert all(chunk.kind != "record" for chunk in passages(f"{line}\n" * 40))
