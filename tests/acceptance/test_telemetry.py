@@ -15,7 +15,7 @@ from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory, default_config
 from tests.support.gateway_process import GatewayProcess, scrubbed_environment
 from tests.support.internal_models import InternalModels, every
-from tests.support.mock_upstream import MockUpstream
+from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.otlp import SOON, Collector
 from tests.support.postgres import Postgres
 from tests.support.process import free_port, wait_until
@@ -200,6 +200,10 @@ def test_s13_5_check_says_whether_the_collector_takes_it(tmp_path: Path, upstrea
             assert "reached" in told(collector.url, signal)
         assert len(collector.raw) == 2
     assert "Failed to export spans" in told(collector.url, "metrics")
+    for signal in ("traces", "metrics"):
+        upstream.routes[f"POST /v1/{signal}"] = Reply(status=308, headers={"location": "https://elsewhere.invalid/"})
+    for signal in ("traces", "metrics"):
+        assert "HTTP 308: a redirect, which is not followed" in told(upstream.url, signal)
 
 
 SCRIPT = """

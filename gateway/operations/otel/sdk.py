@@ -8,7 +8,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
+import requests
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.metrics import Meter, NoOpMeterProvider
@@ -60,12 +62,12 @@ class OtelProviders:
             ratio = settings.sample_ratio
             sampler = None if ratio is None else ParentBased(TraceIdRatioBased(ratio))
             traces = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
-            spans = OTLPSpanExporter(f"{endpoint}/v1/traces", headers=headers)
+            spans = OTLPSpanExporter(f"{endpoint}/v1/traces", headers=headers, session=_session())
             traces.add_span_processor(BatchSpanProcessor(spans))
             self.tracer = traces.get_tracer(SCOPE_NAME, __version__)
             self._shutdowns.append(traces.shutdown)
         if settings.metrics:
-            figures = OTLPMetricExporter(f"{endpoint}/v1/metrics", headers=headers)
+            figures = OTLPMetricExporter(f"{endpoint}/v1/metrics", headers=headers, session=_session())
             reader = PeriodicExportingMetricReader(figures, export_interval_millis=1000 * settings.metric_interval)
             meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
             self.meter = meters.get_meter(SCOPE_NAME, __version__)
@@ -89,12 +91,26 @@ def reach(settings: setting_sections.TelemetrySettings) -> str | None:
     logger = logging.getLogger(SDK_LOGGER)
     logger.handlers[:], logger.propagate = [told], False
     if settings.traces:
-        spans = OTLPSpanExporter(f"{endpoint}/v1/traces", headers=headers, timeout=REACH_SECONDS)
+        spans = OTLPSpanExporter(f"{endpoint}/v1/traces", headers=headers, timeout=REACH_SECONDS, session=_session())
         done = spans.export([]) is SpanExportResult.SUCCESS
     else:
-        figures = OTLPMetricExporter(f"{endpoint}/v1/metrics", headers=headers, timeout=REACH_SECONDS)
+        figures = OTLPMetricExporter(
+            f"{endpoint}/v1/metrics", headers=headers, timeout=REACH_SECONDS, session=_session()
+        )
         done = figures.export(MetricsData([])) is MetricExportResult.SUCCESS
     return None if done else logs.masked(told.last)[:MAX_REASON]
+
+
+def _session() -> requests.Session:
+    """Makes a session whose redirects are errors: the SDK follows none, and takes each for a success."""
+    made = requests.Session()
+    made.hooks["response"] = [_refuse_redirect]
+    return made
+
+
+def _refuse_redirect(answer: requests.Response, *_: Any, **__: Any) -> None:
+    if 300 <= answer.status_code < 400:
+        raise requests.HTTPError(f"HTTP {answer.status_code}: a redirect, which is not followed")
 
 
 class _LoggedOnce(logging.Handler):
