@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -339,6 +339,39 @@ def topic_scores(corpus: SourceCorpus, question: Terms) -> Scores | None:
     return scores if scores.any() else None
 
 
+FAILURE_ASKED = re.compile(
+    r"\b(?:fail\w*|errors?|exceptions?|crash\w*|abort\w*|(?:went|goes|gone|going) wrong|what'?s? (?:is |was )?wrong"
+    r"|(?:doesn|didn|won|isn|not)(?:'?t)? (?:\w+ )?(?:work|start|build|compile|run)\w*|fehler\w*|schief\w*)\b",
+    re.IGNORECASE,
+)
+FAULT_WORDS = re.compile(
+    r"(?:\b|\x1b\[[0-9;]{0,20}m|\\u001b\[[0-9;]{0,20}m)(?:[A-Za-z_]{0,60}(?:error|exception)s?|traceback|fatal|panic"
+    r"|fail(?:ed|ures?|ing)?|panicked|segmentation fault|segfault|critical|aborted|denied|timed out|killed)\b",
+    re.IGNORECASE,
+)
+"""Words that report a fault, also behind a terminal's colours."""
+MAX_FAULTS = 20_000
+"""Words of one text that are examined."""
+
+
+def fault_scores(corpus: SourceCorpus, question: str) -> Scores | None:
+    """Returns a BM25 score for each chunk of a tool result or document that reports a fault, all words for one counting
+    as one term: `why did it fail` shares no word with `ERROR: disk full`. None if the question asks for no fault, or
+    nothing reports one."""
+    if FAILURE_ASKED.search(question) is None:
+        return None
+    counts = np.zeros(corpus.count)
+    for number, source in enumerate(corpus.sources):
+        if source.kind == "artifact":
+            for found in islice(FAULT_WORDS.finditer(source.content), MAX_FAULTS):
+                counts[corpus.chunk_at(number, found.start())] += 1
+    if not counts.any():
+        return None
+    worth = rarity((counts > 0).sum(keepdims=True), corpus.count)
+    scores: Scores = worth * saturated(counts, corpus.lengths / max(1.0, float(corpus.lengths.mean())))
+    return scores
+
+
 # Finds positions that a question asks for: `the third entry`, `your first tool call`, `row 12`, `die letzte Zeile`,
 # `how does it begin`.
 
@@ -665,7 +698,12 @@ def rankings(query: RelevanceQuery, corpus: SourceCorpus, asked: str) -> list[Te
     of_topics = topic_scores(corpus, question)
     if of_topics is not None:
         main += TOPIC_WEIGHT * of_topics
+    of_faults = fault_scores(corpus, asked)
+    if of_faults is not None:
+        main += of_faults
     found = [TermRanking(with_neighbours(corpus, main))]
+    if of_faults is not None and np.count_nonzero(of_faults) <= MAX_TERM_HOLDERS:
+        found.append(TermRanking(of_faults, 0.0, calls=True))
     of_names = named_records(corpus, terms, weights)
     if of_names is not None:
         found.append(TermRanking(of_names, NAMED_WEIGHT, calls=True))

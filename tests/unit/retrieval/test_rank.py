@@ -50,6 +50,26 @@ def test_the_topic_s_own_word_counts_more_than_what_belongs_to_it() -> None:
     assert ranked("What about a pet?", turns(*talk))[0] == talk[21]
 
 
+@pytest.mark.parametrize(
+    "question", ["Why did it fail?", "What went wrong?", "Why doesn't it start?", "Was war der Fehler?"]
+)
+@pytest.mark.parametrize(
+    "fault", ["ERROR: disk full", "\x1b[31mERROR\x1b[0m disk full", "java.io.IOException: disk full"]
+)
+def test_a_question_for_a_fault_finds_the_line_of_a_log_that_reports_one(question: str, fault: str) -> None:
+    lines = [f"Step {n} done, {n * 7} bytes written to the store" for n in range(2000)]
+    lines[1500] = fault
+    log = documents("\n".join(lines))
+    assert fault in ranked(question, log)[0]
+    assert [p.called for p in relevance(RelevanceQuery(question), log)[0]].count(True) == 1
+    assert not any(fault in each for each in ranked("How long did it take?", log))
+
+
+def test_what_all_passages_report_tells_none_apart() -> None:
+    log = documents("\n".join(f"ERROR: {word} {n} is late" for n, word in enumerate(["tide", "gull"] * 500)))
+    assert not any(p.called for p in relevance(RelevanceQuery("What went wrong?"), log)[0])
+
+
 def test_topics_are_looked_up_in_conversations_alone() -> None:
     assert ranked("Which pets are there?", documents("a puppy", "a chair")) == []
 
