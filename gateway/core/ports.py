@@ -339,8 +339,8 @@ class FileStore(Protocol):
         """Returns whether this caller's files are stored here, so that no upstream knows their ids."""
         ...
 
-    async def check(self, file_id: str, caller: RequestCaller) -> None:
-        """Checks that a file exists for this caller. Raises NotFound: no such file, or not for this caller."""
+    async def name(self, file_id: str, caller: RequestCaller) -> str:
+        """Returns the name of a file. Raises NotFound: no such file, or not for this caller."""
         ...
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:

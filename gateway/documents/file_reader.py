@@ -24,7 +24,7 @@ from gateway.core.types import artifacts, items, places, tool_steps
 from gateway.core.types.artifacts import FilePlace, RequestAttachment
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.files import DOCUMENT_KINDS, document_digest
+from gateway.core.types.files import DOCUMENT_KINDS, FileText, document_digest
 from gateway.documents.document import DocumentFile, DocumentOwner, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.document import read as read_document
 from gateway.documents.plain import decodes, text_of
@@ -379,7 +379,7 @@ class FileReader:
 
     async def _own_text(
         self, file_id: str, caller: RequestCaller, *, keep: bool, known: Known | None
-    ) -> tuple[str, str]:
+    ) -> tuple[FileText, str]:
         """Returns the text of a file that is stored here, cached if possible, and the document's digest. Messages store
         only the id: what was read of a file is deleted with it (`cache_group` of its id, and of its digest)."""
         named = _reading_key(file_id, caller.tenant)
@@ -387,13 +387,15 @@ class FileReader:
         if self.store is None:
             raise errors.NotFound("There is no such file for this key.")
         if digest is not None and (text := await self._kept_text(digest.decode(), caller.tenant)) is not None:
-            await self.store.check(file_id, caller)  # another process may have deleted it, or it has expired
-            return text, digest.decode()
+            name = await self.store.name(file_id, caller)  # another process may have deleted it, or it has expired
+            return FileText.of(text, name), digest.decode()
         file = await self.store.fetch(file_id, caller)
         document = await asyncio.to_thread(stored_document, file.name, file.media_type, file.content)
         if keep:
-            return await self.read_and_keep(document, file_id, caller.tenant, known)
-        return await self._told(document, DocumentOwner(caller.tenant, keeps=False), known)
+            text, read = await self.read_and_keep(document, file_id, caller.tenant, known)
+        else:
+            text, read = await self._told(document, DocumentOwner(caller.tenant, keeps=False), known)
+        return FileText.of(text, file.name), read
 
     async def read_and_keep(
         self,

@@ -1,5 +1,6 @@
 """§14.5: `/v1/files` where files are kept here, by the official SDK's own methods, and what hostile forms get."""
 
+import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -239,3 +240,24 @@ def test_s14_5_an_upload_is_read_behind_its_answer(guarded: GatewayProcess, upst
         assert (after["misses"] - before["misses"], after["hits"] - before["hits"]) == (0, 2)
         for each in (made, spoilt):
             client.files.delete(each.id)
+
+
+def test_s4_documents_that_a_message_names_by_id_are_told_apart_by_their_names(
+    guarded: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """I6: also once what was read of them is in the cache, and of one content under two names."""
+    with sdk(guarded) as client:
+        names = ("plan 2024.md", "plan 2025.md", "copy.md")
+        texts = (b"Ann keeps the lamp.", b"Bob keeps the lamp.", b"Ann keeps the lamp.")
+        ids = [
+            client.files.create(file=(name, text), purpose="user_data").id
+            for name, text in zip(names, texts, strict=True)
+        ]
+        parts: list[Json] = [{"type": "file", "file": {"file_id": each}} for each in ids]
+        for _ in range(2):
+            client.chat.completions.create(model="gpt-4o", messages=[user([*parts, {"type": "text", "text": "Who?"}])])
+            assert upstream.last.body is not None
+            told = text_of(upstream.last.body)
+            assert re.findall(r'source="file:([^"]*)" title="([^"]*)"', told) == list(zip(ids, names, strict=True))
+        for each in ids:
+            client.files.delete(each)

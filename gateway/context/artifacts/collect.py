@@ -28,6 +28,7 @@ from gateway.core.types.artifacts import (
     ToolCall,
 )
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, FormNotes, FoundResults, parts_of
+from gateway.core.types.files import FileText
 
 DOCUMENT_CHARS = 1000
 """A shorter stretch of a text is not treated as a document: labels would take a good part of what that saves."""
@@ -508,7 +509,8 @@ def documents_in_messages(
             elif (index, number) in files:
                 text, file = files[index, number], part["file"]
                 label = f"file:{file.get('file_id') or ids.artifact_id(text)}"
-                title, source = str(file.get("filename") or "file"), f"{prefix}{label}"
+                name = file.get("filename") or (text.name if isinstance(text, FileText) else "") or "file"
+                title, source, text = str(name), f"{prefix}{label}", str(text)
                 found.append(_artifact(ArtifactType.DOCUMENT, text, source, title, place=place, label=label, **time))
     return found
 

@@ -52,6 +52,19 @@ SEALED_ENDING = ".s"
 """Suffix of the names of sealed contents, preceded by the id of the key."""
 
 
+class FileText(str):
+    """The text of a stored file. `name`: of its upload."""
+
+    __slots__ = ("name",)
+    name: str
+
+    @classmethod
+    def of(cls, text: str, name: str) -> "FileText":
+        made = cls(text)
+        made.name = name
+        return made
+
+
 class ContentPlace(NamedTuple):
     """Where a content is: its store, and its name there."""
 

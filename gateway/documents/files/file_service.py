@@ -306,11 +306,10 @@ class CallersFiles:
         """Returns whether that file of this caller's is stored here, or would be if it existed."""
         return self._serves(caller) or (self._serves.may(caller) and await self._files.has(caller.tenant, file_id))
 
-    async def check(self, file_id: str, caller: RequestCaller) -> None:
-        if self._serves(caller):
-            await self._files.find(caller.tenant, file_id)
-        elif not await self.is_here(file_id, caller):
-            await self._upstream.check(file_id, caller)
+    async def name(self, file_id: str, caller: RequestCaller) -> str:
+        if not await self.is_here(file_id, caller):
+            return await self._upstream.name(file_id, caller)
+        return (await self._files.find(caller.tenant, file_id)).name
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
         if not await self.is_here(file_id, caller):

@@ -121,20 +121,24 @@ class UpstreamFiles:
         """Returns false: the files are stored upstream."""
         return False
 
-    async def check(self, file_id: str, caller: RequestCaller) -> None:
-        await self._get(f"files/{quote(file_id)}", self._asked(file_id, caller))
+    async def name(self, file_id: str, caller: RequestCaller) -> str:
+        return await self._described(file_id, self._asked(file_id, caller))
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
         """Fetches a file with its name and content.
         Raises NotFound: no such file, or not for this caller; UpstreamError: see `core/errors`."""
         deployment = self._asked(file_id, caller)
+        name = await self._described(file_id, deployment)
+        content = await self._get(f"files/{quote(file_id)}/content", deployment)
+        return StoredFile(name, content.headers.get("content-type", ""), content.content)
+
+    async def _described(self, file_id: str, deployment: ModelDeployment) -> str:
         try:
             described = jsons.loads((await self._get(f"files/{quote(file_id)}", deployment)).content)
         except jsons.JSONDecodeError as error:
             raise errors.UpstreamInvalidResponse("The upstream's description of the file is not JSON.") from error
-        content = await self._get(f"files/{quote(file_id)}/content", deployment)
         name = described.get("filename") if isinstance(described, dict) else None
-        return StoredFile(str(name or file_id), content.headers.get("content-type", ""), content.content)
+        return str(name or file_id)
 
     def _asked(self, file_id: str, caller: RequestCaller) -> ModelDeployment:
         deployment = self._router.default("", caller)

@@ -517,8 +517,8 @@ class Kept:
     def keeps(self, caller: RequestCaller) -> bool:
         return True
 
-    async def check(self, file_id: str, caller: RequestCaller) -> None:
-        """It is there."""
+    async def name(self, file_id: str, caller: RequestCaller) -> str:
+        return "a.csv"
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
         self.fetched.append(file_id)

@@ -30,8 +30,8 @@ class OneFile:
     def keeps(self, caller: RequestCaller) -> bool:
         return self._own
 
-    async def check(self, file_id: str, caller: RequestCaller) -> None:
-        await self.fetch(file_id, caller)
+    async def name(self, file_id: str, caller: RequestCaller) -> str:
+        return (await self.fetch(file_id, caller)).name
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
         if file_id != "file-1":

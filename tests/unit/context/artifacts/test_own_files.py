@@ -26,13 +26,14 @@ class Kept:
     def keeps(self, _caller: RequestCaller) -> bool:
         return self._keeps
 
-    async def check(self, file_id: str, caller: RequestCaller) -> None:
+    async def name(self, file_id: str, caller: RequestCaller) -> str:
         if caller != OWNER or file_id not in self.files:
             raise NotFound("No such file.", code="file_not_found")
+        return self.files[file_id].name
 
     async def fetch(self, file_id: str, caller: RequestCaller) -> StoredFile:
         self.fetched += 1
-        await self.check(file_id, caller)
+        await self.name(file_id, caller)
         return self.files[file_id]
 
 
