@@ -24,6 +24,7 @@ class AnswerThoughts:
 
     def __init__(self) -> None:
         self._fields: Json = {}
+        self._texts: dict[str, list[str]] = {}
         self._calls: dict[str, Json] = {}
         self._ids: dict[int, str] = {}
         """Ids of calls by the index of their pieces: later pieces have no id."""
@@ -31,9 +32,13 @@ class AnswerThoughts:
     def add(self, delta: Mapping[str, Any]) -> None:
         """Adds those of a message, or of a piece of one. What speaks Responses itself seals its own."""
         if any(delta.get(name) for name in VERBATIM):
-            self._fields = {}
+            self._fields, self._texts = {}, {}
             return
-        merge_delta(self._fields, {name: delta[name] for name in UNSEALED_FIELDS if delta.get(name)})
+        for name in UNSEALED_FIELDS:
+            if isinstance(value := delta.get(name), str):
+                self._texts.setdefault(name, []).append(value)
+            elif value:
+                merge_delta(self._fields, {name: value})
         for position, call in enumerate(delta.get("tool_calls") or ()):
             call_id = self._ids.setdefault(call.get("index", position), str(call.get("id")))
             found = {name: call[name] for name in SEALED if call.get(name)}
@@ -45,8 +50,9 @@ class AnswerThoughts:
 
     def taken(self) -> Json:
         """Returns them, and forgets them; empty if there are none. Blocks that lack their signature stay."""
-        fields, calls = self._fields, self._calls
-        self._fields, self._calls = {}, {}
+        texts = {name: text for name, pieces in self._texts.items() if (text := "".join(pieces))}
+        fields, calls = {**texts, **self._fields}, self._calls
+        self._fields, self._texts, self._calls = {}, {}, {}
         blocks = [*dicts_of(fields.pop(SIGNED, None))]
         for whole, kept in ((True, fields), (False, self._fields)):
             if found := [each for each in blocks if bool(each.get("signature") or each.get("data")) == whole]:
