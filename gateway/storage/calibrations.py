@@ -9,13 +9,10 @@ from gateway.core.types import upstreams
 from gateway.storage.database.schema import calibrations
 from gateway.storage.database.sqlite import insert_for
 from gateway.storage.database.transactions import DatabaseClient, reads, writes
-from gateway.storage.rows import utc
+from gateway.storage.rows import alike
 
 MAX_READ = 1000
-FIGURES = (
-    *("margin", "samples", "updated_at", "saved_per_call", "calls_seen"),
-    *("added_per_message", "told_window", "told_until"),
-)
+FIGURES = [column.name for column in calibrations.c if column.name != "model"]
 
 
 def _load(connection: sa.Connection) -> dict[str, upstreams.ModelCalibration]:
@@ -25,17 +22,7 @@ def _load(connection: sa.Connection) -> dict[str, upstreams.ModelCalibration]:
 
 def _calibration(row: Any) -> upstreams.ModelCalibration:
     margin = min(upstreams.MAX_MARGIN, max(upstreams.MIN_MARGIN, row.margin))
-    until = utc(row.told_until) if row.told_until is not None else None
-    return upstreams.ModelCalibration(
-        margin,
-        row.samples,
-        utc(row.updated_at),
-        row.saved_per_call,
-        row.calls_seen,
-        added_per_message=row.added_per_message,
-        told_window=row.told_window,
-        told_until=until,
-    )
+    return upstreams.ModelCalibration(margin=margin, **alike(row, upstreams.ModelCalibration, "margin", "streak"))
 
 
 def _save(connection: sa.Connection, learned: Mapping[str, upstreams.ModelCalibration]) -> None:

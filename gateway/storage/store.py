@@ -20,6 +20,7 @@ from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types import artifacts, audit_log, memory, report_lists, turn
 from gateway.core.types.artifacts import Artifact
+from gateway.core.types.chat import USER_FIELDS
 from gateway.core.types.conversation import (
     ConversationRef,
     EarlierMessages,
@@ -227,8 +228,6 @@ def _fail(done: asyncio.Future[None], error: Exception) -> None:
         done.exception()  # whether or not anyone still waits for it
 
 
-WHO = ("user", "safety_identifier")
-"""Fields of a request that name a person."""
 PROBE_SECONDS = 1.0
 """Between two attempts to write to a storage that refused a write."""
 PROBE_BYTES = 2**16
@@ -589,7 +588,7 @@ def _marked(artifact: Artifact, chars: int) -> Artifact:
 def _without_names(stored: turn.StoredTurn | None) -> turn.StoredTurn | None:
     """Removes the user's name from what is stored of a request beside its answer."""
     asked = (stored.completion or {}).get(turn.ASKED) if stored is not None else None
-    if stored is None or not isinstance(asked, dict) or asked.keys().isdisjoint(WHO):
+    if stored is None or not isinstance(asked, dict) or asked.keys().isdisjoint(USER_FIELDS):
         return stored
-    kept = {name: value for name, value in asked.items() if name not in WHO}
+    kept = {name: value for name, value in asked.items() if name not in USER_FIELDS}
     return replace(stored, completion={**(stored.completion or {}), turn.ASKED: kept})

@@ -93,7 +93,7 @@ class ResponsesUpstream:
         ):
             raise refused
         lighter = _without_thoughts(body)
-        if response_request.SEALED_THOUGHTS in body.get("include", ()) and not _asks(request) and "verif" not in said:
+        if response_completion.ENCRYPTED in body.get("include", ()) and not _asks(request) and "verif" not in said:
             self._unsealed.put((deployment.api_base, deployment.provider_model), True)
             lighter = _without_seals(lighter)
         if lighter == body:
@@ -159,11 +159,11 @@ def _fault(failed: response_completion.Failure, status: int, deployment: ModelDe
 
 def _asks(request: upstreams.UpstreamRequest) -> bool:
     """Returns whether the client asks for sealed thoughts."""
-    return response_request.SEALED_THOUGHTS in ((request.native or {}).get("include") or ())
+    return response_completion.ENCRYPTED in ((request.native or {}).get("include") or ())
 
 
 def _without_seals(request: Json) -> Json:
-    kept = [each for each in request.get("include", ()) if each != response_request.SEALED_THOUGHTS]
+    kept = [each for each in request.get("include", ()) if each != response_completion.ENCRYPTED]
     found = {name: value for name, value in request.items() if name != "include"}
     return {**found, "include": kept} if kept else found
 

@@ -24,7 +24,7 @@ from gateway.core.types.turn import LedgerEntry, TurnCommit
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.store import ConversationStore
-from gateway.storage.turns.bills import FIGURES
+from gateway.storage.turns.bills import figure_columns
 from gateway.storage.turns.roll_ups import OF_A_CONVERSATION
 from tests.support.answers import exact, http, usage_of, user
 from tests.support.command import gateway_command
@@ -302,7 +302,7 @@ async def unlearn(url: str) -> None:
     """Makes of a database what revision 0007 would have written."""
 
     def work(connection: sa.Connection) -> None:
-        connection.execute(schema.ledger.update().values(dict.fromkeys(FIGURES)))
+        connection.execute(schema.ledger.update().values(figure_columns(None)))
         connection.execute(schema.usage_days.delete())
         kept = dict.fromkeys((*OF_A_CONVERSATION, "question", "question_folded", "model", "end_user"))
         connection.execute(schema.conversations.update().values(kept))

@@ -7,10 +7,8 @@ from typing import Any
 from gateway.billing import cost, ledger_verification, metadata
 from gateway.core.formats import stream_record
 from gateway.core.formats.stream_record import ChunkRelay
-from gateway.core.types import turn
+from gateway.core.types import bill, turn
 
-FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
-"""Of an answer's `usage`, those that its bill knows."""
 GATEWAY_FIELDS = ("response_metadata", "conversation")
 """Fields that the gateway adds to an answer, and to the first and the last chunk of a stream."""
 
@@ -43,7 +41,7 @@ def answered(stored: turn.StoredCompletion) -> dict[str, Any]:
             ledger_verification.repriced(call) for call in entry.calls
         )  # exact where a cost is more than its column holds
         reported = body["usage"] if isinstance(body.get("usage"), dict) else {}
-        billed = {name: used[name] for name in FIGURES if name in used}
+        billed = {name: used[name] for name in bill.USAGE_FIGURES if name in used}
         body["usage"] = metadata.extended_usage({**reported, **billed}, calls)
     if entry.conversation_id:
         body["conversation"] = {"id": entry.conversation_id}

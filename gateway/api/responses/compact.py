@@ -25,7 +25,13 @@ from gateway.core.formats.responses.sealed_thoughts import ThoughtSealer, is_own
 from gateway.core.types import items
 from gateway.core.types.chain import ChainKeys
 from gateway.core.types.chat import ChatRequest, RequestCaller
-from gateway.core.types.conversation import ConversationMessage, ConversationRef, HistoryLookup, StoredConversation
+from gateway.core.types.conversation import (
+    INSTRUCTION_ROLES,
+    ConversationMessage,
+    ConversationRef,
+    HistoryLookup,
+    StoredConversation,
+)
 from gateway.storage import ConversationStore
 
 HISTORY = {
@@ -116,7 +122,6 @@ def _history_ref(body: Json) -> ConversationRef | None:
 
 
 TRIGGER = "compaction_trigger"
-BESIDE_ITEMS = ("system", "developer")
 COMPACT_LOOKUP_BYTES = 2000
 """Bytes to read of a stored path where only its end is needed."""
 
@@ -328,7 +333,7 @@ def _is_users(item: Any) -> bool:
 
 def _is_systems(item: Any) -> bool:
     is_message = isinstance(item, dict) and item.get("type") in (None, "message")
-    return is_message and item.get("role") in BESIDE_ITEMS
+    return is_message and item.get("role") in INSTRUCTION_ROLES
 
 
 def _as_output(item: Json) -> Json:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from gateway.api.ui.cost_pages import ColumnChart, ColumnValue, column_chart, filled
+from gateway.api.ui.cost_pages import ColumnChart, ColumnValue, CostLine, column_chart, filled
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.health_page import trouble_text, unready_text
 from gateway.api.ui.page import PageAnswer, PageRequest, csv_file, redirect
@@ -177,16 +177,6 @@ TOP = 5
 
 
 @dataclass(frozen=True, slots=True)
-class TopLine:
-    """A model or key, its cost today, and the requests behind that; no filter finds those that came without one."""
-
-    name: str | None
-    sums: bill.CostSums
-    share: float
-    link: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class OverviewAlert:
     """A problem to look at. `kind`: the class of its badge."""
 
@@ -318,10 +308,11 @@ class OverviewPage:
         return found
 
 
-def _dearest(rows: Sequence[bill.CostRow], by: str) -> list[TopLine]:
+def _dearest(rows: Sequence[bill.CostRow], by: str) -> list[CostLine]:
+    """Returns models or keys with their cost today, and links to the requests behind that."""
     dearest = max((row.sums.cost_picousd for row in rows), default=0)
     return [
-        TopLine(
+        CostLine(
             row.names[0],
             row.sums,
             max(0, row.sums.cost_picousd) / dearest if dearest else 0.0,

@@ -24,6 +24,10 @@ from gateway.core.types.turn import RequestClaim
 
 ANTHROPICS_KEY = "sk-ant-"
 """Prefix of Anthropic's keys and tokens, by which they are recognised anywhere."""
+COMPLETION_FIELDS = frozenset(
+    ("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier")
+)
+"""Fields of a completion that answers of other APIs have in another form. All others are passed on."""
 USER_FIELDS = ("user", "safety_identifier")
 """Fields in which a body names its end user."""
 OTHER_MODELS = ("models", "fallbacks", "context_window_fallbacks", "content_policy_fallbacks")

@@ -12,6 +12,7 @@ from gateway.storage.database import schema
 from gateway.storage.encryption.columns import OfRow, sealed, vault_of
 from gateway.storage.large_documents import delete_unheld, held_by
 from gateway.storage.turns.roll_ups import rename_users
+from gateway.storage.turns.standing import UPDATE_METADATA
 
 BATCH = 500
 OF_WHAT_WAS_SAID = (
@@ -135,7 +136,7 @@ def anonymise_bills(
     while page := connection.execute(query.where(table.request_id > after).limit(BATCH)).all():
         texts = {row.request_id: _anonymous(row.response_metadata, of) for row in page}
         changed = [{"request": name, "text": OfRow(text, name)} for name, text in texts.items()]
-        connection.execute(_UPDATE_METADATA, changed)
+        connection.execute(UPDATE_METADATA, changed)
         after = page[-1].request_id
 
 
@@ -160,10 +161,3 @@ def _anonymous(text: str, of: str | None) -> str:
     except (ValueError, KeyError, TypeError, AttributeError):
         return "{}"  # the row is damaged, which an audit finds: its content cannot be told from names
     return jsons.dumps_text(metadata)
-
-
-_UPDATE_METADATA = (
-    schema.ledger.update()
-    .where(schema.ledger.c.request_id == sa.bindparam("request"))
-    .values(response_metadata=sa.bindparam("text"))
-)

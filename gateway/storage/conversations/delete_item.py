@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from gateway.core import ids, jsons
 from gateway.core.types import chain, items, tool_steps, turn
+from gateway.core.types.chat import COMPLETION_FIELDS
 from gateway.core.types.conversation import ConversationMessage
 from gateway.storage import rows
 from gateway.storage.conversations.delete import forget_failures, held_groups
@@ -30,17 +31,7 @@ from gateway.storage.turns.steps import NO_CALL, text_of_step
 BATCH = 500
 CONVERSATIONS, MESSAGES, STEPS = schema.conversations, schema.messages, schema.reasoning_events
 WITHOUT_DERIVED = dict.fromkeys(("path_digest", "said_digest", "plain", "rendered", "standing", "tokens"))
-ITEM_ENVELOPE_FIELDS = (
-    "id",
-    "object",
-    "created",
-    "model",
-    "usage",
-    "service_tier",
-    "system_fingerprint",
-    "choices",
-    turn.ASKED,
-)
+ITEM_ENVELOPE_FIELDS = COMPLETION_FIELDS | {turn.ASKED}
 
 
 def delete(

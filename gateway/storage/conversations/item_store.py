@@ -33,7 +33,7 @@ from gateway.storage.lookup.locate import (
     whole_messages,
     write_links,
 )
-from gateway.storage.lookup.segments import marked, pin, pinned_ids, unpin
+from gateway.storage.lookup.segments import OPEN_STEP, marked, pin, pinned_ids, unpin
 from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.questions import question_columns
 from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
@@ -141,7 +141,7 @@ def open_step(connection: sa.Connection, message_id: str | None) -> tuple[Conver
     """Returns the last message up to this one that is no tool result, and the results that followed it."""
     if message_id is None:
         return ()
-    return tuple(map(rows.message_of, reversed(connection.execute(_OPEN_STEP, {"from": message_id}).all())))
+    return tuple(map(rows.message_of, reversed(connection.execute(OPEN_STEP, {"from": message_id}).all())))
 
 
 def _downwards(connection: sa.Connection, row: Any, query: records.ItemQuery) -> list[Item]:
@@ -233,7 +233,6 @@ def _numbered_path_query() -> sa.Select[Any]:
 
 
 _UPWARDS, _PATH, _NUMBERED_PATH = messages_of(upwards(onwards=fewer_than)), _path_query(), _numbered_path_query()
-_OPEN_STEP = messages_of(upwards(MESSAGES.c.role, onwards=lambda chain: chain.c.role.in_(tool_steps.RESULT_ROLES)))
 
 
 def add(

@@ -232,7 +232,7 @@ def _older(
         if not message.pinned:
             continue
         if message.role in tool_steps.RESULT_ROLES:
-            step = connection.execute(_STEP, {"from": message.message_id}).all()
+            step = connection.execute(OPEN_STEP, {"from": message.message_id}).all()
             found |= {each.id: message_of(each) for each in step[-1:] if each.id not in found}
         elif made := len(tool_steps.calls_of(message.body)):
             number = message.sequence_number or 0
@@ -311,7 +311,7 @@ INSTRUCTIONS = _kept_query(
     sa.literal_column(f"messages.{schema.OF_INSTRUCTIONS}"),
 )
 _ON_PATH = _on_path_query()
-_STEP = messages_of(upwards(MESSAGES.c.role, onwards=lambda chain: chain.c.role.in_(tool_steps.RESULT_ROLES)))
+OPEN_STEP = messages_of(upwards(MESSAGES.c.role, onwards=lambda chain: chain.c.role.in_(tool_steps.RESULT_ROLES)))
 _RESULTS = (
     whole_messages()
     .where(

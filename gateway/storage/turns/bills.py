@@ -30,20 +30,6 @@ INSERT_CHAINS = RowInsert(
     " SET request_id = excluded.request_id, created_at = excluded.created_at",
 )
 """If several answers end the same chain, the latest counts."""
-FIGURES = (
-    "cached_tokens",
-    "cache_write_tokens",
-    "known_cost_picousd",
-    "planning_cost_picousd",
-    "planning_unpriced",
-    "saved_picousd",
-    "direct_cost_picousd",
-    "net_saving_picousd",
-    "held_out",
-    "bounced_tokens",
-    "bounced_cost_picousd",
-    "rolled_up",
-)
 Row = dict[str, Any]
 Amend = Callable[[turn.LedgerEntry], turn.LedgerEntry]
 """Returns a bill with its additions. It may be called more than once."""
@@ -101,7 +87,7 @@ def ledger_row(entry: turn.LedgerEntry) -> dict[str, Any]:
         "http_status": entry.failure.status if entry.failure is not None else None,
         "total_ms": total_ms(entry.metadata),
         "failure": failure_text(entry.failure),
-        **figure_columns(entry),
+        **figure_columns(entry.figures),
     }
 
 
@@ -116,12 +102,11 @@ def failure_text(failure: turn.RequestFailure | None) -> str | None:
     return jsons.dumps_text(asdict(failure)) if failure is not None else None
 
 
-def figure_columns(entry: turn.LedgerEntry) -> dict[str, Any]:
-    """Returns the columns that sums are made of, and `rolled_up`: whether the sums include them."""
-    found = entry.figures
-    if found is None:
-        return dict.fromkeys(FIGURES)
-    return {
+def figure_columns(figures: turn.LedgerFigures | None) -> dict[str, Any]:
+    """Returns the columns that sums are made of, and `rolled_up`: whether the sums include them. All are None where the
+    figures are not known."""
+    found = figures or turn.LedgerFigures()
+    columns = {
         "cached_tokens": whole(found.cached_tokens),
         "cache_write_tokens": whole(found.cache_write_tokens),
         "known_cost_picousd": pico(found.known_cost),
@@ -135,6 +120,7 @@ def figure_columns(entry: turn.LedgerEntry) -> dict[str, Any]:
         "bounced_cost_picousd": pico(found.bounced_cost),
         "rolled_up": True,
     }
+    return columns if figures is not None else dict.fromkeys(columns)
 
 
 def _call_rows(entry: turn.LedgerEntry) -> list[dict[str, Any]]:
@@ -164,9 +150,9 @@ def amend_bill(connection: sa.Connection, request_id: str, amend: Amend) -> None
     before = rows.entry_of(row, tuple(calls_of(connection, [request_id]).get(request_id, ())))
     fresh = amend(before)
     values = ledger_row(fresh)
-    changed = {name: values[name] for name in ("total_cost_picousd", "estimated", "response_metadata", *FIGURES)}
-    if not row.rolled_up:  # whichever process adds it to the sums later reads its figures then
-        changed = {name: value for name, value in changed.items() if name not in FIGURES}
+    changed = {name: values[name] for name in ("total_cost_picousd", "estimated", "response_metadata")}
+    if row.rolled_up:  # else whichever process adds it to the sums later reads its figures then
+        changed |= figure_columns(fresh.figures)
     of_it = for_row(table, changed, request_id)
     connection.execute(table.update().where(table.c.request_id == request_id).values(**of_it))
     replaced(connection, row._asdict(), {**row._asdict(), **changed})
@@ -236,7 +222,7 @@ def _add(connection: sa.Connection, with_figures: WithFigures) -> int:
     fresh: list[dict[str, Any]] = []
     for row in found:
         entry = with_figures(rows.entry_of(row, tuple(calls.get(row.request_id, ()))))
-        figures = figure_columns(entry)
+        figures = figure_columns(entry.figures)
         connection.execute(LEDGER.update().where(LEDGER.c.request_id == row.request_id).values(**figures))
         fresh.append({**row._asdict(), **figures})
     for each in sorted(fresh, key=lambda bill: bill["conversation_id"] or ""):  # locked in the order of `write_turns`

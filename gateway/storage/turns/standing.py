@@ -103,7 +103,7 @@ def note_deletion(connection: sa.Connection, tenant: str, deleted: Any, below: I
                 continue
             changed.append({"request": row.request_id, "text": OfRow(jsons.dumps_text(short), row.request_id)})
         if changed:
-            connection.execute(_UPDATE, changed)
+            connection.execute(UPDATE_METADATA, changed)
         after = page[-1].request_id
 
 
@@ -147,7 +147,7 @@ def _way_query() -> sa.Select[Any]:
 
 
 _WAY = _way_query()
-_UPDATE = (
+UPDATE_METADATA = (
     schema.ledger.update()
     .where(schema.ledger.c.request_id == sa.bindparam("request"))
     .values(response_metadata=sa.bindparam("text"))

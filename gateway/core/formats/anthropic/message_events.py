@@ -14,6 +14,7 @@ from gateway.core.formats.anthropic.edits import block_events, with_iterations
 from gateway.core.formats.anthropic.request_parser import BLOCK_ORDER, PICTURES_NOTE
 from gateway.core.formats.anthropic.serializer import (
     ENVELOPE,
+    FAULT_STATUSES,
     FINISH,
     GATEWAYS_OWN_FIELDS,
     NATIVE_STOP,
@@ -314,18 +315,7 @@ class _StreamedCall:
         return not self.is_freeform and jsons.is_json(self.text)
 
 
-TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
+TYPES = {503: "overloaded_error"} | {status: kind for kind, status in FAULT_STATUSES.items()}
 """By status; any other 4xx is an `invalid_request_error`, and all else an `api_error`."""
 OPENAI_OVERFLOW = re.compile(
     r"maximum context length is (\d+) tokens(?:\. However, (?:your messages resulted in|you requested) (\d+) tokens)?"

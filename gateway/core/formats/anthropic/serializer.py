@@ -14,6 +14,7 @@ from gateway.core.formats.anthropic.request_parser import BETA, BLOCK_ORDER, PAG
 from gateway.core.formats.tool_calls import CallIds
 from gateway.core.jsons import Json
 from gateway.core.types.bill import cache_tokens
+from gateway.core.types.chat import COMPLETION_FIELDS
 from gateway.core.types.conversation import INSTRUCTION_ROLES, dicts_of
 from gateway.core.types.items import (
     ANTHROPIC_BLOCK,
@@ -217,21 +218,12 @@ STOP_REASONS = {
     "function_call": "tool_use",
     "content_filter": "refusal",
 }
-ANTHROPIC_STOP_REASONS = frozenset(
-    {
-        *("end_turn", "max_tokens", "stop_sequence", "tool_use", "pause_turn", "refusal"),
-        "model_context_window_exceeded",
-    }
-)
+ANTHROPIC_STOP_REASONS = FINISH.keys() - {"error"}
 """Anthropic's own reasons, which a choice may have in `stop_reason` beside its `finish_reason`."""
 GATEWAYS_OWN_FIELDS = ("response_metadata", "conversation", "agent")
 """Fields that the gateway adds to an answer (guarantee §6)."""
 ENVELOPE = ("container", "context_management", "diagnostics", "input_transformations", *GATEWAYS_OWN_FIELDS)
 """Completion fields that are sent at the end of a streamed message: Anthropic's, and the gateway's own."""
-CHAT_ONLY_FIELDS = frozenset(
-    ("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier")
-)
-"""Completion fields that a message has in another form. All others are passed on."""
 USAGE_OF_A_CHAT = (
     *("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"),
 )
@@ -282,7 +274,7 @@ def as_message(
 
 def extras(completion: Json) -> Json:
     """Returns the fields of a completion or chunk that a message passes on unchanged."""
-    return {name: value for name, value in completion.items() if name not in CHAT_ONLY_FIELDS and value is not None}
+    return {name: value for name, value in completion.items() if name not in COMPLETION_FIELDS and value is not None}
 
 
 def with_applied(told: Json, edits: Sequence[Json]) -> Json:

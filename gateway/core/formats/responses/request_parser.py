@@ -19,7 +19,7 @@ from gateway.core.formats.responses.item_reader import (
     joined,
     tool_name,
 )
-from gateway.core.formats.responses.response_request import INSTRUCTIONS_FIELD
+from gateway.core.formats.responses.response_request import INSTRUCTIONS_FIELD, LOGPROBS
 from gateway.core.formats.responses.sealed_thoughts import OpenedThoughts
 from gateway.core.jsons import Json
 from gateway.core.types.chat import NativeRequest
@@ -446,7 +446,6 @@ def _allowed(value: Json, typed: Collection[str]) -> ToolChoice:
     return ToolChoice(allowed, names_hosted=names_hosted)
 
 
-LOGPROBS = "message.output_text.logprobs"
 RESPONSES_SAME_FIELDS = (
     *("model", "temperature", "top_p", "parallel_tool_calls", "service_tier", "user", "safety_identifier"),
     *("prompt_cache_key", "prompt_cache_retention", "metadata", "store", "stream"),

@@ -10,6 +10,7 @@ from gateway.core.formats.responses.sealed_thoughts import ThoughtSealer
 from gateway.core.ids import RESPONSE, answer_id
 from gateway.core.jsons import Json
 from gateway.core.types.bill import cache_tokens, without_cache
+from gateway.core.types.chat import COMPLETION_FIELDS
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import (
     BETWEEN,
@@ -256,7 +257,7 @@ def _whole_number(value: Any) -> int:
     return int(value) if is_number and 0 <= value < MAX_STATED_NUMBER else 0
 
 
-OF_A_CHAT = frozenset(("id", "object", "created", "model", "choices", "usage", "system_fingerprint"))
+OF_A_CHAT = COMPLETION_FIELDS - {"service_tier"}
 """Completion fields that a response has in another form. All others are passed on."""
 ECHOED: Json = {
     "instructions": None,

@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
+from gateway.core.formats.responses.response_completion import ENCRYPTED
 from gateway.core.jsons import Json
 from gateway.core.types.items import (
     CUSTOM,
@@ -25,7 +26,6 @@ from gateway.core.types.items import (
 )
 from gateway.core.types.tool_steps import text_of
 
-SEALED_THOUGHTS = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
 RESPONSE_COMMON_FIELDS = (
     "messages tools tool_choice response_format verbosity reasoning_effort max_tokens max_completion_tokens"
@@ -73,8 +73,8 @@ def response_request(chat: Mapping[str, Any], native: Mapping[str, Any] | None =
     include = [*(own.get("include") or ())]
     if chat.get("logprobs"):
         include.append(LOGPROBS)
-    if not keeps and SEALED_THOUGHTS not in include:
-        include.append(SEALED_THOUGHTS)
+    if not keeps and ENCRYPTED not in include:
+        include.append(ENCRYPTED)
     fields = {"text": _text(chat, own), "reasoning": _reasoning(chat, own), "include": include}
     request |= {name: value for name, value in fields.items() if value}
     options = {k: v for k, v in (chat.get("stream_options") or {}).items() if k != "include_usage"}
