@@ -24,7 +24,9 @@ PACKAGE = """
         time.sleep(1)
 
     def broken(event):
-        raise RuntimeError("not today")
+        event["message"].clear()
+        event.clear()
+        raise SystemExit("not today")
 
     def shout(given):
         return AssemblerOutput(given.current_message.upper(), system_flag="LOUD")
@@ -74,7 +76,7 @@ def events(hooked: Path, name: str) -> list[Json]:
 
 
 def test_s11_6_hooks_are_told_and_hold_nobody_up(gateway: GatewayProcess, upstream: MockUpstream, hooked: Path) -> None:
-    """§11.6: a hook that is slow, and one that fails, cost the answer nothing, and the other hooks nothing but time."""
+    """§11.6: a hook that is slow, and one that ends in any way, cost the answer nothing, and other hooks only time."""
     with http(gateway, "sk-hooks") as client:
         team = client.post("/conversations", json={"team_task": "Ship it."}).json()
         upstream.reply(text="Hello!")

@@ -7,7 +7,9 @@ the answer, one after the other in a thread of their own: a slow or failing hook
 
 import threading
 import time
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from decimal import Decimal
 from queue import Empty, Full, Queue
 from typing import Any, Literal
@@ -131,8 +133,8 @@ class TelemetryHooks:
             event, facts = waiting
             for name, hook in self._hooks.get(event, ()):
                 try:
-                    hook(facts)
-                except Exception as fault:  # noqa: BLE001 - code of others may fail in any way, and costs nobody anything
+                    hook(deepcopy(facts))
+                except (Exception, CancelledError, SystemExit) as fault:  # noqa: BLE001 - code of others
                     log.fault("hook_failed", fault, hook=name)
 
     def _load(self) -> None:

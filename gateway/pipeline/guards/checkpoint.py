@@ -63,7 +63,10 @@ class RunningGuard:
                 async with asyncio.timeout(self.entry.timeout):
                     verdict = _checked(await ask(*about))
                 self._cooldown.answered(began)
-            except Exception as fault:  # noqa: BLE001 - code of others may fail in any way
+            except (Exception, asyncio.CancelledError, SystemExit) as fault:  # code of others may fail in any way
+                task = asyncio.current_task()
+                if isinstance(fault, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise  # the request was cancelled, not what the guard waited for
                 log.fault("guard_failed", fault, guard=self.entry.name)
                 if self._cooldown.failed(self._clock.monotonic()):
                     self._cooldown.failures = 0  # after its rest it may fail as often again

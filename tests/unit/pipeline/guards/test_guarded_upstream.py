@@ -1,5 +1,6 @@
 """Calls of a model behind guards and masking: who is told what, and who is charged (guarantees §12.9, §12.10)."""
 
+import asyncio
 import json
 import sys
 from contextlib import asynccontextmanager
@@ -154,6 +155,28 @@ async def test_s12_9_a_guard_that_cannot_be_asked_is_a_warning_of_that_request()
     request = asks("hello")
     await GuardedUpstream(Echo(), checkpoint(Failing())).complete(AT, request)
     assert request.scope.warnings == ["guard_failed:g"]
+
+
+@pytest.mark.parametrize("fault", [asyncio.CancelledError, SystemExit])
+async def test_s12_9_whatever_ends_a_guard_is_a_failure_of_the_guard(fault: type[BaseException]) -> None:
+    """What it waited for was cancelled, not the request: only that may cancel the call."""
+    request, waits = asks("hello"), asyncio.Event()
+
+    class Ended:
+        async def before(self, call: GuardedCall) -> Verdict:
+            if waits.is_set():
+                await asyncio.sleep(60)
+            raise fault
+
+    upstream = GuardedUpstream(Echo(), checkpoint(Ended()))
+    await upstream.complete(AT, request)
+    assert request.scope.warnings == ["guard_failed:g"]
+    waits.set()
+    task = asyncio.create_task(upstream.complete(AT, asks("hello")))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 @pytest.mark.parametrize("native", [None, {"instructions": f"He is {MAIL}."}])
