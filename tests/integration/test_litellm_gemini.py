@@ -98,6 +98,45 @@ async def test_s1_parallel_tool_calls_and_signed_thoughts_go_up_again(provider: 
         assert [part["function_response"]["name"] for part in user["parts"]] == ["weather", "clock"]
 
 
+def called(*calls: tuple[str, str, Json]) -> Json:
+    made = [
+        {"id": i, "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
+        for i, name, given in calls
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": made}
+
+
+def told(provider: respx.Route) -> list[list[Json]]:
+    """The calls and the results that went up, message by message."""
+    keys = ("function_call", "function_response")
+    messages = [[part[key] for part in m["parts"] for key in keys if key in part] for m in sent(provider)["contents"]]
+    return [each for each in messages if each]
+
+
+async def test_s4_results_stand_in_the_order_of_their_calls_before_gemini(provider: respx.Route) -> None:
+    """I3: it pairs them by order. A call that stands twice is two calls, each with its own result."""
+    results = [{"role": "tool", "tool_call_id": i, "content": f"result {i}"} for i in ("c", "b", "a")]
+    asked = called(("a", "weather", {"city": "Bern"}), ("b", "weather", {"city": "Rome"}), ("c", "clock", {}))
+    await ask(provider, wire.answer(wire.text("12.")), False, ASK, asked, *results, tools=TOOLS)
+    calls, given = told(provider)
+    assert [call["args"] for call in calls] == [{"city": "Bern"}, {"city": "Rome"}, {}]
+    assert [each["response"]["content"] for each in given] == ["result a", "result b", "result c"]
+    twice = called(("a", "clock", {}), ("b", "weather", {"city": "Bern"}), ("c", "clock", {}))
+    await ask(provider, wire.answer(wire.text("12.")), False, ASK, twice, *results, tools=TOOLS)
+    assert [[each["name"] for each in message] for message in told(provider)] == [["clock", "weather"]] * 2 + [
+        ["clock"]
+    ] * 2
+    said = [each["response"]["content"] for message in told(provider) for each in message if "response" in each]
+    assert said == ["result a", "result b", "result c"]
+
+
+async def test_s4_texts_of_a_result_do_not_run_together_before_gemini(provider: respx.Route) -> None:
+    parts = [{"type": "text", "text": each} for each in ("12", "34")]
+    result = {"role": "tool", "tool_call_id": "a", "content": parts}
+    await ask(provider, wire.answer(wire.text("12.")), False, ASK, called(("a", "clock", {})), result, tools=TOOLS)
+    assert told(provider)[1][0]["response"] == {"content": "12\n34"}
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_s6_thoughts_and_cached_tokens(provider: respx.Route, stream: bool) -> None:
     """§6: thoughts are part of the completion, cached tokens of the prompt, each once."""

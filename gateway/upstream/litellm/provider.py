@@ -5,7 +5,8 @@ import contextlib
 import copy
 import inspect
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -596,12 +597,60 @@ def sound_chat(messages: Iterable[dict[str, Any]], *, is_claude: bool) -> list[d
                 continue
         elif message.get("tool_call_id"):
             message = {**message, "tool_call_id": ids.of_result(str(message["tool_call_id"]))}
+            if not is_claude:
+                message["content"] = _with_joined_texts(message.get("content"))
         elif parts := parts_of(message.get("content")):
             if is_claude:
                 _check(parts)
             message = {**message, "content": _parts(parts) or parts}
         found.append(message)
-    return found
+    return found if is_claude else list(_paired_by_order(found))
+
+
+def _with_joined_texts(content: Any) -> Any:
+    """Returns a result's content with its adjacent texts as one: litellm puts them together without a break."""
+    parts: list[Any] = []
+    for part in parts_of(content):
+        if _is_text(part) and parts and _is_text(parts[-1]):
+            parts[-1] = {"type": "text", "text": f"{parts[-1].get('text')}\n{part.get('text')}"}
+        else:
+            parts.append(part)
+    return parts or content
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _paired_by_order(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yields the messages as Gemini pairs results with calls: it knows no ids, so the results of an answer stand in
+    the order of its calls. Equal calls, of which litellm would send one, become steps of their own."""
+    at = 0
+    while at < len(messages):
+        message = messages[at]
+        calls = list(dicts_of(message.get("tool_calls"))) if message.get("role") == "assistant" else []
+        until = at = at + 1
+        while calls and until < len(messages) and messages[until].get("role") == "tool":
+            until += 1
+        results = messages[at:until]
+        at = until
+        if not calls:
+            yield message
+            continue
+        steps: list[list[dict[str, Any]]] = [[]]
+        seen = Counter[tuple[str, str]]()
+        for call in calls:
+            function = call.get("function") or {}
+            what = (str(function.get("name")), str(function.get("arguments")))
+            steps += [[]] if results and seen[what] == len(steps) else []
+            steps[seen[what] if results else 0].append(call)
+            seen[what] += 1
+        for number, step in enumerate(steps):
+            said = {"role": "assistant", "content": None} if number else message
+            yield {**said, "tool_calls": step}
+            yield from (each for call in step for each in results if each.get("tool_call_id") == call["id"])
+        known = {call["id"] for call in calls}
+        yield from (each for each in results if each.get("tool_call_id") not in known)
 
 
 def _with_id(message: dict[str, Any]) -> dict[str, Any]:
