@@ -42,12 +42,22 @@ env_key = "OPENAI_API_KEY"
 
 
 def run_codex(
-    gateway: GatewayProcess, model: str, folder: Path, home: Path, task: str, *, lean: bool = True, bare: bool = False
+    gateway: GatewayProcess,
+    model: str,
+    folder: Path,
+    home: Path,
+    task: str,
+    *,
+    lean: bool = True,
+    bare: bool = False,
+    thinks: bool = False,
 ) -> Ended:
-    """One `codex exec`; a lean one has instructions that leave room in a small window, a bare one its address alone."""
+    """One `codex exec`; a lean one has instructions that leave room in a small window, a bare one its address alone.
+    `thinks`: it is told that the model does, of which it knows nothing."""
     home.mkdir()
     (home / "instructions.md").write_text(INSTRUCTIONS, "utf-8")
     more = f"model_instructions_file = {json.dumps(str(home / 'instructions.md'))}\n" if lean else ""
+    more += "model_supports_reasoning_summaries = true\nmodel_reasoning_effort = 'medium'\n" if thinks else ""
     settings = _placed(BARE, gateway, model) if bare else more + _settings("Codex CLI", "toml", gateway, model)
     (home / "config.toml").write_text(settings, "utf-8")
     program = NODE_PROJECT / "node_modules/@openai/codex/bin/codex.js"

@@ -36,13 +36,13 @@ RUNS: dict[str, Callable[..., Ended]] = {"codex": run_codex, "claude": run_claud
 
 @dataclass(frozen=True)
 class Case:
-    """`native`: the upstream speaks the client's API. `lean`: with few tools and instructions of a line.
+    """`speaks`: the upstream's API. `lean`: with few tools and instructions of a line.
 
     Lean runs read one long log in a step, others two shorter ones at once.
     """
 
     client: str
-    native: bool
+    speaks: str
     lean: bool
 
     @property
@@ -59,11 +59,12 @@ class Case:
         return Job(days=10, lines=290, together=1) if self.lean else Job(days=30, lines=145, together=2)
 
     def __str__(self) -> str:
-        upstream = APIS[self.client] if self.native else "chats"
-        return f"{self.client}-{upstream}-{'lean' if self.lean else 'full'}"
+        return f"{self.client}-{self.speaks}-{'lean' if self.lean else 'full'}"
 
 
-CASES = [Case(client, native, lean) for client in RUNS for native in (False, True) for lean in (True, False)]
+SPEAKING = {"codex": ("chats", "responses", "messages"), "claude": ("chats", "messages")}
+CASES = [Case(client, api, lean) for client, apis in SPEAKING.items() for api in apis for lean in (True, False)]
+FACES = {"chats": Chats, "responses": Responses, "messages": Messages}
 
 
 @dataclass(frozen=True)
@@ -106,22 +107,22 @@ def run(
         "storage": {"url": sqlite_url(folder)},
     }
     gateway = module_start_gateway(config)
-    ended = RUNS[case.client](gateway, MODEL, scratch.path, folder / "home", TASK, lean=case.lean)
+    more = {"thinks": True} if (case.client, case.speaks) == ("codex", "messages") else {}
+    ended = RUNS[case.client](gateway, MODEL, scratch.path, folder / "home", TASK, lean=case.lean, **more)
     return Run(case, ended, scratch, model, face, gateway, config["storage"]["url"])
 
 
 def _face(case: Case, model: ScriptedModel, upstream: MockUpstream) -> Chats | Responses | Messages:
-    kind = (Messages if case.client == "claude" else Responses) if case.native else Chats
-    return kind(model, upstream)
+    return FACES[case.speaks](model, upstream)
 
 
 def _entry(case: Case, upstream: MockUpstream) -> dict[str, Any]:
     """The model of the case. What it can write at most is what Claude Code asks for where nobody cuts that down."""
     params = {"model": f"openai/{MODEL}", "api_base": upstream.base_url, "api_key": "sk-upstream"}
     facts: dict[str, Any] = {"max_input_tokens": case.window, "max_output_tokens": 1000, **PRICES}
-    if case.native and case.client == "claude":
+    if case.speaks == "messages":
         params = {"model": f"anthropic/{MODEL}", "api_base": upstream.url, "api_key": "sk-ant"}
-        facts |= {"context_window": 200_000, "max_output_tokens": 64_000}
+        facts |= {"context_window": 200_000, "max_output_tokens": 64_000} if case.client == "claude" else {}
     return {"model_name": MODEL, "litellm_params": params, "model_info": facts}
 
 
@@ -173,13 +174,14 @@ def test_s10_13_the_window_holds_where_a_raw_run_would_not(run: Run) -> None:
 
 
 def test_s10_13_thoughts_go_up_again_where_they_may(run: Run) -> None:
-    """§10.4, §10.10: in a run that its own API serves, the provider gets back each thought of a step in the window,
-    and refuses none. Anthropic's are bound to all that stands before them: where one log fills the window, each step
-    changes what was seen before, and of these only the first stays where it was made."""
-    if not run.case.native:
+    """§1.3, §10.4, §10.10: a provider that has thoughts gets back that of each step in the window, and refuses none,
+    whether its client speaks its API or keeps them sealed. Anthropic's are bound to all that stands before them: where
+    one log fills the window, each step changes what was seen before, and of these only the first stays where it was
+    made."""
+    if run.case.speaks == "chats":
         pytest.skip("a chat has no thoughts")
     assert run.face.thoughts == run.face.takes
-    assert max(run.face.thoughts) > (0 if run.case.client == "claude" and run.case.lean else 1)
+    assert max(run.face.thoughts) > (0 if run.case.speaks == "messages" and run.case.lean else 1)
     assert run.face.refused == []
 
 
