@@ -64,7 +64,7 @@ class Case:
 
 SPEAKING = {"codex": ("chats", "responses", "messages"), "claude": ("chats", "messages")}
 CASES = [Case(client, api, lean) for client, apis in SPEAKING.items() for api in apis for lean in (True, False)]
-FACES = {"chats": Chats, "responses": Responses, "messages": Messages}
+FACES: dict[str, type[Chats | Responses | Messages]] = {"chats": Chats, "responses": Responses, "messages": Messages}
 
 
 @dataclass(frozen=True)
