@@ -273,11 +273,13 @@ def joined(messages: Sequence[Mapping[str, Any]], between: str = "") -> dict[str
 def in_one_text(messages: Sequence[Mapping[str, Any]], between: str) -> Sequence[Mapping[str, Any]]:
     """Joins the texts of each answer of several texts or several messages by `between`, as clients that know only one
     text send it again; returns the same messages if there is no such answer."""
-    answers = [message.get("role") == "assistant" for message in messages]
-    if True not in answers:
-        return messages
-    lists = [each for each in messages if isinstance(each.get("content"), list) and each.get("role") == "assistant"]
-    if not lists and not any(map(all, pairwise(answers))):
+    after_answer = False
+    for each in messages:
+        is_answer = each.get("role") == "assistant"
+        if is_answer and (after_answer or isinstance(each.get("content"), list)):
+            break
+        after_answer = is_answer
+    else:
         return messages
     found: list[Mapping[str, Any]] = []
     run: list[Mapping[str, Any]] = []

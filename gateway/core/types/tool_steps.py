@@ -30,10 +30,12 @@ def turn_starts(roles: Iterable[str]) -> list[int]:
     """
     starts: list[int] = []
     in_loop = False
-    for index, role in enumerate(roles):
-        if role == "user" and not in_loop:
-            starts.append(index)
-        in_loop = in_loop_after(role, before=in_loop)
+    for index, role in enumerate(roles):  # `in_loop_after` without a call for each message
+        if role == "user":
+            if not in_loop:
+                starts.append(index)
+        elif role not in INSTRUCTION_ROLES:
+            in_loop = role in RESULT_ROLES
     return starts
 
 
