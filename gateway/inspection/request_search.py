@@ -14,7 +14,7 @@ from typing import Any, get_args
 from gateway.core import clock, ids, names
 from gateway.core.frozen_records import record
 from gateway.core.types import report_lists, turn
-from gateway.storage.database import DatabaseTransactions
+from gateway.storage.database import DatabaseClient, reads
 from gateway.storage.encryption import sealing
 from gateway.storage.reports import found_requests, request_list
 
@@ -149,16 +149,13 @@ def http_status(line: report_lists.RequestLine) -> int | None:
     return line.http_status if line.status == "failed" else report_lists.OK
 
 
-class RequestSearch:
+class RequestSearch(DatabaseClient):
     """Searches requests in the storage. Each search is one short transaction.
     Raises StorageUnavailable: from any method: the storage cannot be reached."""
 
-    def __init__(self, transactions: DatabaseTransactions) -> None:
-        self._transactions = transactions
-
-    async def find(self, query: report_lists.RequestQuery) -> report_lists.FoundRequests:
-        """Finds one page of the matching requests."""
-        return await self._transactions.run(partial(found_requests.find_requests, query=query))
+    find = reads(found_requests.find_requests)
+    speeds = reads(found_requests.read_speeds)
+    is_sealed = reads(sealing)
 
     async def everything(
         self, query: report_lists.RequestQuery
@@ -171,14 +168,6 @@ class RequestSearch:
             if found.older is None:
                 return
             query = replace(query, at=found.older)
-
-    async def speeds(self, tenant: str | None, since: datetime) -> Mapping[str | None, report_lists.RequestSpeed]:
-        """Reads how long requests since `since` took, by model, and of all under None."""
-        return await self._transactions.run(partial(found_requests.read_speeds, tenant=tenant, since=since))
-
-    async def is_sealed(self) -> bool:
-        """Returns whether texts are encrypted, so that they cannot be searched."""
-        return await self._transactions.run(sealing)
 
     async def named(self, tenant: str | None, name: str) -> list[NamedThing]:
         """Looks up what an id or a name refers to, as far as this tenant (None: all of them) may see it."""

@@ -10,6 +10,7 @@ from gateway.core import ports
 from gateway.core.types import turn
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
+from gateway.storage.database.transactions import writes
 from gateway.storage.encryption.columns import RowInsert
 from gateway.storage.rows import utc
 
@@ -21,48 +22,6 @@ claims = schema.claims.c
 processes = schema.processes.c
 
 
-class ClaimStore:
-    """Takes and releases claims; each method is one short transaction.
-
-    `shared`: other processes use the same storage, so claims are taken there and not in memory alone.
-    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
-
-    def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
-        self._transactions = transactions
-        self._clock = clock
-        self.shared = transactions.remote
-
-    async def take(self, claim: turn.RequestClaim, *, alive_until: datetime | None) -> turn.ClaimRecord | None:
-        """Takes the claim if it is free and returns None; else returns the record that holds it.
-        `alive_until`: stored for the claim's process; None leaves the stored time unchanged."""
-        now = self._clock.now()
-
-        def work(connection: sa.Connection) -> turn.ClaimRecord | None:
-            if alive_until is not None:
-                beat(connection, claim.process, alive_until)
-            row = {**_row(claim, "running", now + FRESH_FOR), "created_at": now}
-            if TAKE.one(connection, row) is not None:
-                return None
-            record = _find(connection, claim.identity, now)
-            # None: released between the two statements, so the next try will get it.
-            return record or turn.ClaimRecord("running", "", claim.identity.body, now, valid=True)
-
-        return await self._transactions.run(work, write=True)
-
-    async def find(self, identity: turn.RequestIdentity) -> turn.ClaimRecord | None:
-        """Returns the record of a request; None if there is none."""
-        now = self._clock.now()
-        return await self._transactions.run(lambda connection: _find(connection, identity, now))
-
-    async def release(self, claim: turn.RequestClaim) -> None:
-        """Deletes the claim if it has not become a record, and the earlier record that it replaced."""
-        await self._transactions.run(lambda connection: _release(connection, claim), write=True)
-
-    async def beat(self, process: str, alive_until: datetime) -> None:
-        """Stores that the process holds its claims until `alive_until` at least."""
-        await self._transactions.run(lambda connection: beat(connection, process, alive_until), write=True)
-
-
 def settle_claims(connection: sa.Connection, commits: Sequence[turn.TurnCommit], now: datetime) -> None:
     """Converts claims into their answers' records, or releases them on failure, in the turns' transaction."""
     held = [(commit.claim, commit) for commit in commits if commit.claim is not None]
@@ -70,7 +29,7 @@ def settle_claims(connection: sa.Connection, commits: Sequence[turn.TurnCommit],
         if commit.ledger.status == "complete":
             RECORD(connection, [_row(claim, "done", now + claim.kept)])
         else:
-            _release(connection, claim)
+            release_claim(connection, claim)
 
 
 def _row(claim: turn.RequestClaim, state: str, expires_at: datetime) -> dict[str, Any]:
@@ -90,8 +49,8 @@ def _is(identity: turn.RequestIdentity) -> sa.ColumnElement[bool]:
     return sa.and_(claims.tenant == identity.tenant, claims.key == identity.key)
 
 
-def _release(connection: sa.Connection, claim: turn.RequestClaim) -> None:
-    """Deletes the claim's own row, or the record of an earlier request that it replaced."""
+def release_claim(connection: sa.Connection, claim: turn.RequestClaim) -> None:
+    """Deletes the claim if it has not become a record, and the earlier record that it replaced."""
     mine = sa.and_(claims.request_id == claim.request_id, claims.state == "running")
     older = sa.and_(claims.state == "done", claims.created_at < claim.created_at)
     connection.execute(schema.claims.delete().where(_is(claim.identity), sa.or_(mine, older)))
@@ -110,8 +69,8 @@ def _find(connection: sa.Connection, identity: turn.RequestIdentity, now: dateti
     return turn.ClaimRecord(row.state, row.request_id, bytes(row.body), utc(row.created_at), valid)
 
 
-def beat(connection: sa.Connection, process: str, alive_until: datetime) -> None:
-    """Stores that the process is alive until `alive_until` at least."""
+def write_heartbeat(connection: sa.Connection, process: str, alive_until: datetime) -> None:
+    """Stores that the process is alive, and holds its claims, until `alive_until` at least."""
     insert = insert_for(connection.dialect, schema.processes)
     beat = insert.on_conflict_do_update(index_elements=["id"], set_={"alive_until": insert.excluded.alive_until})
     connection.execute(beat, {"id": process, "alive_until": alive_until})
@@ -136,3 +95,40 @@ RECORD = RowInsert(
     " OR claims.state = 'done' AND claims.created_at < excluded.created_at",
 )
 """A claim's record replaces the claim itself, or an earlier request's record; it never replaces what others hold."""
+
+
+class ClaimStore:
+    """Takes and releases claims; each method is one short transaction.
+
+    `shared`: other processes use the same storage, so claims are taken there and not in memory alone.
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
+
+    def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+        self.shared = transactions.remote
+
+    async def take(self, claim: turn.RequestClaim, *, alive_until: datetime | None) -> turn.ClaimRecord | None:
+        """Takes the claim if it is free and returns None; else returns the record that holds it.
+        `alive_until`: stored for the claim's process; None leaves the stored time unchanged."""
+        now = self._clock.now()
+
+        def work(connection: sa.Connection) -> turn.ClaimRecord | None:
+            if alive_until is not None:
+                write_heartbeat(connection, claim.process, alive_until)
+            row = {**_row(claim, "running", now + FRESH_FOR), "created_at": now}
+            if TAKE.one(connection, row) is not None:
+                return None
+            record = _find(connection, claim.identity, now)
+            # None: released between the two statements, so the next try will get it.
+            return record or turn.ClaimRecord("running", "", claim.identity.body, now, valid=True)
+
+        return await self._transactions.run(work, write=True)
+
+    async def find(self, identity: turn.RequestIdentity) -> turn.ClaimRecord | None:
+        """Returns the record of a request; None if there is none."""
+        now = self._clock.now()
+        return await self._transactions.run(lambda connection: _find(connection, identity, now))
+
+    release = writes(release_claim)
+    beat = writes(write_heartbeat)

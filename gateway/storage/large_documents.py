@@ -23,7 +23,7 @@ from gateway.core.types import places
 from gateway.core.types.places import IndexClaim, LargeIndex, RegionPlace, TextRegion
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import insert_for
-from gateway.storage.database.transactions import DatabaseTransactions
+from gateway.storage.database.transactions import DatabaseTransactions, reads
 from gateway.storage.encryption.columns import RowInsert
 from gateway.storage.keyed_hashes import storable
 
@@ -177,6 +177,70 @@ TRIES = 3
 """Attempts that may fail at a document before its index is given up."""
 
 
+def read_indexes(
+    connection: sa.Connection, tenant: str, digests: Sequence[str], buckets: Sequence[int] = ()
+) -> list[LargeIndex]:
+    """Reads the indexes of those documents that exist, with the given buckets."""
+    data: dict[str, dict[tuple[int, int], bytes]] = {digest: {} for digest in digests}
+    if buckets:
+        columns = (POSTINGS.c.digest, POSTINGS.c.segment, POSTINGS.c.bucket, POSTINGS.c.data)
+        where = (POSTINGS.c.tenant == tenant, POSTINGS.c.digest.in_(digests), POSTINGS.c.bucket.in_(buckets))
+        for row in connection.execute(sa.select(*columns).where(*where)):
+            data[row.digest][row.segment, row.bucket] = base64.b64decode(row.data)
+    query = sa.select(DOCUMENTS).where(DOCUMENTS.c.tenant == tenant, DOCUMENTS.c.digest.in_(digests))
+    known = {row.digest: row for row in connection.execute(query)}
+    return [
+        LargeIndex(digest, row.chars, row.regions, row.indexed, row.status, data[digest])
+        for digest, row in ((digest, known.get(digest)) for digest in dict.fromkeys(digests))
+        if row is not None
+    ]
+
+
+def read_regions(connection: sa.Connection, tenant: str, digest: str, numbers: Sequence[int]) -> list[TextRegion]:
+    """Reads the given regions of one document, in order; missing ones are left out."""
+    if not numbers:
+        return []
+    found = REGIONS.c.number.in_(numbers)
+    if isinstance(numbers, range):
+        found = REGIONS.c.number.between(numbers.start, numbers.stop - 1)
+    query = sa.select(REGIONS).where(*own(REGIONS, tenant, digest), found).order_by(REGIONS.c.number)
+    return [
+        TextRegion(row.number, row.start, row.text, *places.place_and_line(row.place))
+        for row in connection.execute(query)
+    ]
+
+
+def read_places(connection: sa.Connection, tenant: str, digest: str) -> list[RegionPlace]:
+    """Reads the place of each region of a document, in order, without the texts."""
+    query = sa.select(REGIONS.c.number, REGIONS.c.place).where(*own(REGIONS, tenant, digest))
+    rows = connection.execute(query.order_by(REGIONS.c.number))
+    return [RegionPlace(row.number, *places.place_and_line(row.place)) for row in rows]
+
+
+def read_regions_of(
+    connection: sa.Connection, tenant: str, wanted: Mapping[str, Sequence[int]]
+) -> dict[str, list[TextRegion]]:
+    """Reads the wanted regions of each document, in order; missing ones are left out."""
+    return {digest: read_regions(connection, tenant, digest, numbers) for digest, numbers in wanted.items()}
+
+
+def read_places_of(connection: sa.Connection, tenant: str, digests: Sequence[str]) -> dict[str, list[RegionPlace]]:
+    """Reads the place of each region of these documents, in order."""
+    return {digest: read_places(connection, tenant, digest) for digest in digests}
+
+
+def read_part(connection: sa.Connection, tenant: str, digest: str, offset: int, limit: int) -> str:
+    """Reads `limit` characters of a document's text, from `offset` on."""
+    begins = sa.select(sa.func.max(REGIONS.c.number)).where(*own(REGIONS, tenant, digest), REGIONS.c.start <= offset)
+    first = connection.execute(begins).scalar()
+    if first is None or limit <= 0:
+        return ""
+    until = (*own(REGIONS, tenant, digest), REGIONS.c.number >= first, REGIONS.c.start < offset + limit)
+    rows = connection.execute(sa.select(REGIONS).where(*until).order_by(REGIONS.c.number)).all()
+    at = offset - rows[0].start
+    return "".join(row.text for row in rows)[at : at + limit]
+
+
 class LargeDocuments:
     """Reads large documents and builds their indexes; each method is one short transaction.
     Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
@@ -185,25 +249,9 @@ class LargeDocuments:
         self._transactions = transactions
         self._clock = clock
 
-    async def indexes(self, tenant: str, digests: Sequence[str], buckets: Sequence[int] = ()) -> list[LargeIndex]:
-        """Returns the indexes of those documents that exist, with the given buckets."""
-        return await self._transactions.run(lambda connection: read_indexes(connection, tenant, digests, buckets))
-
-    async def regions(self, tenant: str, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[TextRegion]]:
-        """Returns the wanted regions of each document, in order; missing ones are left out."""
-
-        def work(connection: sa.Connection) -> dict[str, list[TextRegion]]:
-            return {digest: read_regions(connection, tenant, digest, numbers) for digest, numbers in wanted.items()}
-
-        return await self._transactions.run(work)
-
-    async def places(self, tenant: str, digests: Sequence[str]) -> dict[str, list[RegionPlace]]:
-        """Returns the place of each region of these documents, in order."""
-
-        def work(connection: sa.Connection) -> dict[str, list[RegionPlace]]:
-            return {digest: read_places(connection, tenant, digest) for digest in digests}
-
-        return await self._transactions.run(work)
+    indexes = reads(read_indexes)
+    regions = reads(read_regions_of)
+    places = reads(read_places_of)
 
     async def claim(self, holder: str, served: Collection[str] = ()) -> IndexClaim | None:
         """Claims the oldest document whose index is unfinished and that no other process holds; None if there is none.
@@ -274,55 +322,3 @@ class LargeDocuments:
         mine = (*own(DOCUMENTS, claim.tenant, claim.digest), DOCUMENTS.c.holder == claim.holder)
         update = DOCUMENTS.update().where(*mine).values(**values)
         await self._transactions.run(lambda connection: connection.execute(update), write=True)
-
-
-def read_indexes(
-    connection: sa.Connection, tenant: str, digests: Sequence[str], buckets: Sequence[int] = ()
-) -> list[LargeIndex]:
-    """Reads the indexes of documents, as `LargeDocuments.indexes` returns them."""
-    data: dict[str, dict[tuple[int, int], bytes]] = {digest: {} for digest in digests}
-    if buckets:
-        columns = (POSTINGS.c.digest, POSTINGS.c.segment, POSTINGS.c.bucket, POSTINGS.c.data)
-        where = (POSTINGS.c.tenant == tenant, POSTINGS.c.digest.in_(digests), POSTINGS.c.bucket.in_(buckets))
-        for row in connection.execute(sa.select(*columns).where(*where)):
-            data[row.digest][row.segment, row.bucket] = base64.b64decode(row.data)
-    query = sa.select(DOCUMENTS).where(DOCUMENTS.c.tenant == tenant, DOCUMENTS.c.digest.in_(digests))
-    known = {row.digest: row for row in connection.execute(query)}
-    return [
-        LargeIndex(digest, row.chars, row.regions, row.indexed, row.status, data[digest])
-        for digest, row in ((digest, known.get(digest)) for digest in dict.fromkeys(digests))
-        if row is not None
-    ]
-
-
-def read_regions(connection: sa.Connection, tenant: str, digest: str, numbers: Sequence[int]) -> list[TextRegion]:
-    """Reads the given regions of one document, in order; missing ones are left out."""
-    if not numbers:
-        return []
-    found = REGIONS.c.number.in_(numbers)
-    if isinstance(numbers, range):
-        found = REGIONS.c.number.between(numbers.start, numbers.stop - 1)
-    query = sa.select(REGIONS).where(*own(REGIONS, tenant, digest), found).order_by(REGIONS.c.number)
-    return [
-        TextRegion(row.number, row.start, row.text, *places.place_and_line(row.place))
-        for row in connection.execute(query)
-    ]
-
-
-def read_places(connection: sa.Connection, tenant: str, digest: str) -> list[RegionPlace]:
-    """Reads the place of each region of a document, in order, without the texts."""
-    query = sa.select(REGIONS.c.number, REGIONS.c.place).where(*own(REGIONS, tenant, digest))
-    rows = connection.execute(query.order_by(REGIONS.c.number))
-    return [RegionPlace(row.number, *places.place_and_line(row.place)) for row in rows]
-
-
-def read_part(connection: sa.Connection, tenant: str, digest: str, offset: int, limit: int) -> str:
-    """Reads `limit` characters of a document's text, from `offset` on."""
-    begins = sa.select(sa.func.max(REGIONS.c.number)).where(*own(REGIONS, tenant, digest), REGIONS.c.start <= offset)
-    first = connection.execute(begins).scalar()
-    if first is None or limit <= 0:
-        return ""
-    until = (*own(REGIONS, tenant, digest), REGIONS.c.number >= first, REGIONS.c.start < offset + limit)
-    rows = connection.execute(sa.select(REGIONS).where(*until).order_by(REGIONS.c.number)).all()
-    at = offset - rows[0].start
-    return "".join(row.text for row in rows)[at : at + limit]

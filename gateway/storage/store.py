@@ -128,7 +128,7 @@ def write_open(connection: sa.Connection, opened: Sequence[turn.OpenCallRow]) ->
     if not opened:
         return
     for process, until in {each.process: each.alive_until for each in opened if each.alive_until}.items():
-        claims.beat(connection, process, until)
+        claims.write_heartbeat(connection, process, until)
     latest = {each.request_id: each for each in opened}
     rows = [
         {"request_id": each.request_id, "process": each.process, "facts": jsons.dumps_text(each.facts)}
@@ -412,7 +412,7 @@ class ConversationStore:
             await self._group.add(call)
 
     holders = reads(_holders)
-    beat = writes(claims.beat)
+    beat = writes(claims.write_heartbeat)
 
     async def bill_open(self, dead: Sequence[str], bill: Callable[[str, dict[str, Any]], turn.LedgerEntry]) -> int:
         """Writes bills of dead processes' requests, `MAX_ORPHANED_BILLS` at most per transaction. Returns how many."""

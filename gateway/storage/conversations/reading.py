@@ -18,7 +18,7 @@ from gateway.core.types.conversation import ConversationMessage, PromptFrame
 from gateway.core.types.past_turns import ConversationTotals, TurnTotal
 from gateway.storage import rows
 from gateway.storage.database import schema
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.database.transactions import DatabaseClient, reads
 from gateway.storage.encryption.columns import vault_of
 from gateway.storage.large_documents import read_part
 from gateway.storage.lookup.frame_rows import read_frame_then
@@ -42,125 +42,27 @@ LARGE_CHARS = 16_000
 BATCH = 500
 
 
-class PastReader:
-    """Reads stored conversations for the web UI, the shell, the API and MCP. Each method is one short transaction.
-    `tenant`: whose rows may be seen; None, where allowed: everybody's.
-    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
+def read_recent(
+    connection: sa.Connection, tenant: str, most: int, text: str | None = None
+) -> tuple[report_lists.ConversationLine, ...]:
+    """Lists the conversations that were active last; with `text` those whose first question contains it."""
+    part = report_lists.ListPart(report_lists.ConversationChoice(tenant=tenant, text=text), limit=most)
+    return list_conversations(connection, part).found
 
-    def __init__(self, transactions: DatabaseTransactions) -> None:
-        self._transactions = transactions
 
-    async def recent(
-        self, tenant: str, most: int, text: str | None = None
-    ) -> tuple[report_lists.ConversationLine, ...]:
-        """Lists the conversations that were active last; with `text` those whose first question contains it."""
-        part = report_lists.ListPart(report_lists.ConversationChoice(tenant=tenant, text=text), limit=most)
-        return (await self._transactions.run(lambda connection: list_conversations(connection, part))).found
-
-    async def lines(self, tenant: str, conversation_ids: Sequence[str]) -> tuple[report_lists.ConversationLine, ...]:
-        """Returns those of these conversations that are the tenant's."""
-
-        def work(connection: sa.Connection) -> tuple[report_lists.ConversationLine, ...]:
-            found = (read_conversation(connection, tenant, each) for each in conversation_ids)
-            return tuple(each for each in found if each is not None)
-
-        return await self._transactions.run(work)
-
-    async def texts(
-        self, tenant: str, conversation_id: str, max_bytes: int, most_messages: int = MAX_MESSAGES
-    ) -> past_turns.ConversationTexts | None:
-        """Reads a conversation's latest messages and documents, `max_bytes` together at most; None if the tenant has
-        none of that id. Documents come first: they are what a conversation is about."""
-        return await self._transactions.run(
-            lambda connection: read_texts(connection, tenant, conversation_id, max_bytes, most_messages)
-        )
-
-    async def part(self, tenant: str, digest: str, offset: int, limit: int) -> str:
-        """Reads `limit` characters of a large document's text, from `offset` on."""
-        return await self._transactions.run(lambda connection: read_part(connection, tenant, digest, offset, limit))
-
-    async def holders(self, tenant: str, artifact_id: str, most: int) -> tuple[str, ...]:
-        """Lists the tenant's conversations that are known to hold an artifact without reading them: as a document, or
-        since the cache holds something made of it. The most recently active come first."""
-        return await self._transactions.run(lambda connection: read_holders(connection, tenant, artifact_id, most))
-
-    async def path(self, tenant: str, conversation_id: str, last: str | None = None) -> past_turns.ConversationPath:
-        """Reads the branch that ends with the message `last`; None: with the conversation's latest.
-        Raises ConversationNotFound: the tenant has none of that id."""
-        return await self._transactions.run(lambda connection: read_path(connection, tenant, conversation_id, last))
-
-    async def bills(
-        self, tenant: str, path: past_turns.ConversationPath, turns: Sequence[past_turns.PastTurn]
-    ) -> dict[str, past_turns.PastBill]:
-        """Reads the bills of all requests of these turns of a branch, by request id."""
-        ids = [request.request_id for turn in turns for request in turn.answered]
-        return await self._transactions.run(
-            lambda connection: read_bills(connection, tenant, path.conversation_id, ids)
-        )
-
-    async def turn_details(
-        self, tenant: str, path: past_turns.ConversationPath, turn: past_turns.PastTurn
-    ) -> past_turns.TurnDetails:
-        """Reads what is stored of one turn beside its messages."""
-        return await self._transactions.run(lambda connection: read_details(connection, tenant, path, turn.answered))
-
-    async def outline(self, tenant: str | None, conversation_id: str) -> report_lists.ConversationOutline:
-        """Reads a conversation's outline. Raises ConversationNotFound: no visible conversation has that id."""
-        return await self._transactions.run(lambda connection: read_outline(connection, tenant, conversation_id))
-
-    async def page(
-        self,
-        outline: report_lists.ConversationOutline,
-        request_ids: Sequence[str],
-        message_ids: Sequence[str],
-        said: Sequence[report_lists.OutlinedMessage] = (),
-    ) -> report_lists.OutlinedPage:
-        """Reads the bills of these requests, how these user messages begin, and the content of the messages `said`."""
-
-        def work(connection: sa.Connection) -> report_lists.OutlinedPage:
-            bills = _stored_bills(connection, outline.tenant, request_ids)
-            return report_lists.OutlinedPage(bills, texts_begin(connection, message_ids), *_bodies(connection, said))
-
-        return await self._transactions.run(work)
-
-    async def request(
-        self, tenant: str | None, request_id: str
-    ) -> tuple[turn.StoredCompletion, past_turns.ConversationPath | None]:
-        """Reads a request by `req_…` or `chatcmpl-…`: its bill, and the branch up to its answer; None if it has none.
-        Raises NotFound: no visible request has that id."""
-        return await self._transactions.run(lambda connection: read_request(connection, tenant, request_id))
-
-    async def beside(
-        self, entry: turn.LedgerEntry, path: past_turns.ConversationPath, before: Sequence[str], names: Sequence[str]
-    ) -> tuple[list[turn.LedgerEntry], list[Artifact]]:
-        """Reads the bills of earlier requests of a branch, and the attached documents of these artifact ids, large ones
-        without their text."""
-
-        def work(connection: sa.Connection) -> tuple[list[turn.LedgerEntry], list[Artifact]]:
-            found = [each.ledger for each in read_requests(connection, entry.tenant, before)] if before else []
-            return found, _attached(connection, path.conversation_id, names)
-
-        return await self._transactions.run(work)
-
-    async def frames(
-        self, path: past_turns.ConversationPath, requests: Sequence[tuple[str, str, Any]]
-    ) -> list[PromptFrame | None]:
-        """Reads what models had been sent of a branch: for each model, answer id, and time of the answer's commit."""
-
-        def work(connection: sa.Connection) -> list[PromptFrame | None]:
-            ids = {each.message.message_id for each in path.messages}
-            return [
-                read_frame_then(connection, path.conversation_id, model, ids - {answer}, at)
-                for model, answer, at in requests
-            ]
-
-        return await self._transactions.run(work)
+def read_lines(
+    connection: sa.Connection, tenant: str, conversation_ids: Sequence[str]
+) -> tuple[report_lists.ConversationLine, ...]:
+    """Returns those of these conversations that are the tenant's."""
+    found = (read_conversation(connection, tenant, each) for each in conversation_ids)
+    return tuple(each for each in found if each is not None)
 
 
 def read_texts(
-    connection: sa.Connection, tenant: str, conversation_id: str, max_bytes: int, most_messages: int
+    connection: sa.Connection, tenant: str, conversation_id: str, max_bytes: int, most_messages: int = MAX_MESSAGES
 ) -> past_turns.ConversationTexts | None:
-    """Reads the latest content of one conversation (`PastReader.texts`)."""
+    """Reads a conversation's latest messages and documents, `max_bytes` together at most; None if the tenant has none
+    of that id. Documents come first: they are what a conversation is about."""
     head = sa.select(TABLE.c.head_id, TABLE.c.attachments).where(TABLE.c.id == conversation_id)
     row = connection.execute(head.where(TABLE.c.tenant == tenant)).first()
     if row is None:
@@ -185,7 +87,8 @@ def read_texts(
 
 
 def read_holders(connection: sa.Connection, tenant: str, artifact_id: str, most: int) -> tuple[str, ...]:
-    """Lists the conversations that hold an artifact (`PastReader.holders`)."""
+    """Lists the tenant's conversations that are known to hold an artifact without reading them: as a document, or since
+    the cache holds something made of it. The most recently active come first."""
     begins = artifact_id.removeprefix(ids.ARTIFACT)
     kept = sa.select(CACHED.c.conversation_id).where(
         CACHED.c.tenant == tenant, CACHED.c.digest >= begins, CACHED.c.digest < begins + "g"
@@ -342,15 +245,13 @@ def read_path(
 
 
 def read_details(
-    connection: sa.Connection,
-    tenant: str,
-    path: past_turns.ConversationPath,
-    requests: Sequence[past_turns.PastRequest],
+    connection: sa.Connection, tenant: str, path: past_turns.ConversationPath, turn: past_turns.PastTurn
 ) -> past_turns.TurnDetails:
-    """Reads the bills of these requests, and the frames that they were sent with."""
-    bills = read_bills(connection, tenant, path.conversation_id, [request.request_id for request in requests])
+    """Reads what is stored of one turn beside its messages: the bills of its requests, and the frames that they were
+    sent with."""
+    bills = read_bills(connection, tenant, path, [turn])
     frames: dict[str, PromptFrame | None] = {}
-    for request in requests:
+    for request in turn.answered:
         bill, answer = bills.get(request.request_id), request.answer
         if bill is None or answer is None or answer.committed_at is None:
             continue
@@ -361,11 +262,12 @@ def read_details(
 
 
 def read_bills(
-    connection: sa.Connection, tenant: str, conversation_id: str, request_ids: Sequence[str]
+    connection: sa.Connection, tenant: str, path: past_turns.ConversationPath, turns: Sequence[past_turns.PastTurn]
 ) -> dict[str, past_turns.PastBill]:
-    """Reads the stored bills of a conversation's requests, by id; requests that were paid elsewhere have none."""
-    spending = read_spending(connection, tenant, conversation_id)
-    wanted = [each for each in request_ids if each in spending]
+    """Reads the bills of all requests of these turns of a branch, by request id; those that were paid elsewhere have
+    none."""
+    spending = read_spending(connection, tenant, path.conversation_id)
+    wanted = [each.request_id for turn in turns for each in turn.answered if each.request_id in spending]
     found = read_requests(connection, tenant, wanted) if wanted else []
     return {each.ledger.request_id: past_turns.PastBill(each, spending[each.ledger.request_id]) for each in found}
 
@@ -462,6 +364,18 @@ def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> bill.
     return kept_sums(connection.execute(query).one())
 
 
+def read_page(
+    connection: sa.Connection,
+    outline: report_lists.ConversationOutline,
+    request_ids: Sequence[str],
+    message_ids: Sequence[str],
+    said: Sequence[report_lists.OutlinedMessage] = (),
+) -> report_lists.OutlinedPage:
+    """Reads the bills of these requests, how these user messages begin, and the content of the messages `said`."""
+    bills = _stored_bills(connection, outline.tenant, request_ids)
+    return report_lists.OutlinedPage(bills, texts_begin(connection, message_ids), *_bodies(connection, said))
+
+
 def _stored_bills(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> dict[str, turn.LedgerEntry]:
     """Reads bills as stored: without standing artifacts, which they only count."""
     found: dict[str, turn.LedgerEntry] = {}
@@ -501,7 +415,8 @@ def _bodies(
 def read_request(
     connection: sa.Connection, tenant: str | None, request_id: str
 ) -> tuple[turn.StoredCompletion, past_turns.ConversationPath | None]:
-    """Reads a request and its branch (`PastReader.request`). Raises NotFound: no visible request has that id."""
+    """Reads a request by `req_…` or `chatcmpl-…`: its bill, and the branch up to its answer; None if it has none.
+    Raises NotFound: no visible request has that id."""
     owner = tenant if tenant is not None else _owner(connection, request_id)
     found = read_completion(connection, owner, request_id) if owner is not None else None
     if owner is None or found is None:
@@ -531,3 +446,46 @@ def _attached(connection: sa.Connection, conversation_id: str, names: Sequence[s
         return []
     query = sa.select(table).where(table.c.conversation_id == conversation_id, table.c.artifact_id.in_(names))
     return [rows.attachment_of(row) for row in connection.execute(query.order_by(table.c.number))]
+
+
+def read_beside(
+    connection: sa.Connection,
+    entry: turn.LedgerEntry,
+    path: past_turns.ConversationPath,
+    before: Sequence[str],
+    names: Sequence[str],
+) -> tuple[list[turn.LedgerEntry], list[Artifact]]:
+    """Reads the bills of earlier requests of a branch, and the attached documents of these artifact ids, large ones
+    without their text."""
+    found = [each.ledger for each in read_requests(connection, entry.tenant, before)] if before else []
+    return found, _attached(connection, path.conversation_id, names)
+
+
+def read_frames(
+    connection: sa.Connection, path: past_turns.ConversationPath, requests: Sequence[tuple[str, str, Any]]
+) -> list[PromptFrame | None]:
+    """Reads what models had been sent of a branch: for each model, answer id, and time of the answer's commit."""
+    ids = {each.message.message_id for each in path.messages}
+    return [
+        read_frame_then(connection, path.conversation_id, model, ids - {answer}, at) for model, answer, at in requests
+    ]
+
+
+class PastReader(DatabaseClient):
+    """Reads stored conversations for the web UI, the shell, the API and MCP. Each method is one short transaction.
+    `tenant`: whose rows may be seen; None, where allowed: everybody's.
+    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
+
+    recent = reads(read_recent)
+    lines = reads(read_lines)
+    texts = reads(read_texts)
+    part = reads(read_part)
+    holders = reads(read_holders)
+    path = reads(read_path)
+    bills = reads(read_bills)
+    turn_details = reads(read_details)
+    outline = reads(read_outline)
+    page = reads(read_page)
+    request = reads(read_request)
+    beside = reads(read_beside)
+    frames = reads(read_frames)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from gateway.storage.database.migrate import SchemaState, shown
     from gateway.storage.database.schema import REVISION
     from gateway.storage.database.sqlite import DatabaseTransactions
-    from gateway.storage.database.transactions import CommitUnknown
+    from gateway.storage.database.transactions import CommitUnknown, DatabaseClient, reads
 else:
     __getattr__ = lazy_face(
         __name__,
@@ -17,17 +17,19 @@ else:
             "migrate": "SchemaState shown",
             "schema": "REVISION",
             "sqlite": "DatabaseTransactions",
-            "transactions": "CommitUnknown",
+            "transactions": "CommitUnknown DatabaseClient reads",
         },
     )
 
 __all__ = [
     "REVISION",
     "CommitUnknown",
+    "DatabaseClient",
     "DatabaseTransactions",
     "SchemaState",
     "finish",
     "migrate",
+    "reads",
     "shown",
     "sqlite",
 ]
