@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.billing import cost
 from gateway.core.frozen_records import record
-from gateway.core.types import bill, past_turns, report_lists, tool_steps, turn
+from gateway.core.types import bill, past_turns, tool_steps, turn
 from gateway.core.types.conversation import ConversationMessage
 from gateway.inspection.message_changes import text_of_message
 from gateway.inspection.rebuilt_turns import in_turns
@@ -133,7 +133,7 @@ class ExplainedConversation:
     """A page of a conversation's turns, and its branches. `turns` counts all turns of the branch; `branch_id` is the
     last message of the branch shown, `is_current` whether it is the conversation's current one."""
 
-    outline: report_lists.ConversationOutline
+    outline: past_turns.ConversationOutline
     branch_id: str | None
     is_current: bool
     turns: int
@@ -144,7 +144,7 @@ class ExplainedConversation:
     """Requests that failed before anything was answered."""
 
 
-def branch_of(outline: report_lists.ConversationOutline, last: str | None = None) -> past_turns.ConversationPath:
+def branch_of(outline: past_turns.ConversationOutline, last: str | None = None) -> past_turns.ConversationPath:
     """Builds a branch for `turns_of`: turns whole, messages without their content.
     `last`: its last message; None: that of the current branch."""
     by_id = {each.message_id: each for each in outline.messages}
@@ -161,7 +161,7 @@ def branch_of(outline: report_lists.ConversationOutline, last: str | None = None
     return in_turns(path)
 
 
-def _bare(each: report_lists.OutlinedMessage, results: Sequence[str]) -> past_turns.PathMessage:
+def _bare(each: past_turns.OutlinedMessage, results: Sequence[str]) -> past_turns.PathMessage:
     """Builds a message without content whose calls and results still pair."""
     body: dict[str, object] = {"role": each.role}
     if results:
@@ -181,11 +181,11 @@ def _bare(each: report_lists.OutlinedMessage, results: Sequence[str]) -> past_tu
 
 
 def explained_conversation(
-    outline: report_lists.ConversationOutline,
+    outline: past_turns.ConversationOutline,
     branch: past_turns.ConversationPath,
     count: int,
     turns: Sequence[past_turns.PastTurn],
-    page: report_lists.OutlinedPage,
+    page: past_turns.OutlinedPage,
     first: int,
 ) -> ExplainedConversation:
     """Explains a page of a branch's turns. `branch`: as `branch_of` returns it, with `count` turns; `turns`: those of
@@ -208,14 +208,14 @@ def told_messages(turn: past_turns.PastTurn) -> list[past_turns.PathMessage]:
 
 
 def failed_behind(
-    outline: report_lists.ConversationOutline, turns: Sequence[past_turns.PastTurn], first: int
-) -> dict[str | None, list[report_lists.OutlinedMessage]]:
+    outline: past_turns.ConversationOutline, turns: Sequence[past_turns.PastTurn], first: int
+) -> dict[str | None, list[past_turns.OutlinedMessage]]:
     """Groups messages of failed requests, one for each request, by the message of these turns that they follow; under
     None those that follow none, if the first of these turns is the first of the branch."""
     shown: set[str | None] = {str(each.message.message_id) for turn in turns for each in turn.messages}
     if first == 1:
         shown.add(None)
-    found: dict[str | None, list[report_lists.OutlinedMessage]] = {}
+    found: dict[str | None, list[past_turns.OutlinedMessage]] = {}
     seen = {each.request_id for turn in turns for each in turn.requests}
     for each in reversed(outline.messages):
         if each.status != "failed" or each.parent_id not in shown or each.request_id in seen:
@@ -227,9 +227,7 @@ def failed_behind(
     return found
 
 
-def _failed(
-    messages: Iterable[report_lists.OutlinedMessage], page: report_lists.OutlinedPage
-) -> tuple[FailedRequest, ...]:
+def _failed(messages: Iterable[past_turns.OutlinedMessage], page: past_turns.OutlinedPage) -> tuple[FailedRequest, ...]:
     bills = [(each, page.bills.get(each.request_id)) for each in messages]
     return tuple(
         _failure(bill) if bill is not None else FailedRequest(each.request_id, None, each.created_at)
@@ -245,9 +243,9 @@ def _failure(bill: turn.LedgerEntry) -> FailedRequest:
 
 def _turn(
     turn: past_turns.PastTurn,
-    page: report_lists.OutlinedPage,
+    page: past_turns.OutlinedPage,
     pinned: frozenset[str],
-    failed: Mapping[str | None, Sequence[report_lists.OutlinedMessage]],
+    failed: Mapping[str | None, Sequence[past_turns.OutlinedMessage]],
 ) -> ExplainedTurn:
     messages = [each.message for each in turn.messages]
     names = tuple(dict.fromkeys(request.request_id for request in turn.requests))
@@ -276,7 +274,7 @@ def _turn(
     )
 
 
-def _said(turn: past_turns.PastTurn, page: report_lists.OutlinedPage) -> tuple[SaidMessage, ...]:
+def _said(turn: past_turns.PastTurn, page: past_turns.OutlinedPage) -> tuple[SaidMessage, ...]:
     """Returns the contents of a turn's messages, each call with its result."""
     if not page.bodies:
         return ()
@@ -343,16 +341,16 @@ def _sums(bills: Sequence[turn.LedgerEntry], cached: int) -> TurnSums:
     )
 
 
-def branch_runs(outline: report_lists.ConversationOutline) -> tuple[BranchRun, ...]:
+def branch_runs(outline: past_turns.ConversationOutline) -> tuple[BranchRun, ...]:
     """Splits the branches into runs, each after the one that it forks from, `MAX_RUNS` at most; among siblings the
     current one first."""
-    children: dict[str | None, list[report_lists.OutlinedMessage]] = {}
+    children: dict[str | None, list[past_turns.OutlinedMessage]] = {}
     for each in outline.messages:
         children.setdefault(each.parent_id, []).append(each)
     current = _way(outline)
     replays = {each.at_id: each.replay_id for each in outline.replays if each.at_id is not None}
     found: list[BranchRun] = []
-    roots: list[tuple[report_lists.OutlinedMessage, int, bool, int, int | None]] = []
+    roots: list[tuple[past_turns.OutlinedMessage, int, bool, int, int | None]] = []
     roots += [(each, 0, False, 0, None) for each in reversed(_ordered(children.get(None, ()), current))]
     while roots and len(found) < MAX_RUNS:
         first, turn, in_loop, depth, parent = roots.pop()
@@ -387,12 +385,12 @@ def branch_runs(outline: report_lists.ConversationOutline) -> tuple[BranchRun, .
 
 
 def _run(
-    first: report_lists.OutlinedMessage,
+    first: past_turns.OutlinedMessage,
     turn: int,
-    children: Mapping[str | None, Sequence[report_lists.OutlinedMessage]],
+    children: Mapping[str | None, Sequence[past_turns.OutlinedMessage]],
     *,
     in_loop: bool,
-) -> tuple[list[report_lists.OutlinedMessage], int, bool]:
+) -> tuple[list[past_turns.OutlinedMessage], int, bool]:
     """Returns the messages from `first` down to where the branch forks or ends, the number of the last one's turn, and
     whether a user message after it would be in a tool loop. `in_loop`: whether the first is in one."""
     run, last = [first], max(1, turn + (first.role == "user" and not in_loop))
@@ -406,12 +404,12 @@ def _run(
     return run, last, in_loop
 
 
-def _beside(first: report_lists.OutlinedMessage, siblings: Sequence[report_lists.OutlinedMessage]) -> str | None:
+def _beside(first: past_turns.OutlinedMessage, siblings: Sequence[past_turns.OutlinedMessage]) -> str | None:
     others = [each.request_id for each in siblings if each is not first and each.request_id != first.request_id]
     return others[0] if others else None
 
 
-def _way(outline: report_lists.ConversationOutline) -> frozenset[str]:
+def _way(outline: past_turns.ConversationOutline) -> frozenset[str]:
     parents = {each.message_id: each.parent_id for each in outline.messages}
     found: set[str] = set()
     at = outline.head_id
@@ -421,16 +419,14 @@ def _way(outline: report_lists.ConversationOutline) -> frozenset[str]:
     return frozenset(found)
 
 
-def _ordered(
-    some: Sequence[report_lists.OutlinedMessage], current: frozenset[str]
-) -> list[report_lists.OutlinedMessage]:
+def _ordered(some: Sequence[past_turns.OutlinedMessage], current: frozenset[str]) -> list[past_turns.OutlinedMessage]:
     return sorted(some, key=lambda each: (each.message_id not in current, each.number, each.created_at))
 
 
 def _why(
-    first: report_lists.OutlinedMessage,
-    siblings: Sequence[report_lists.OutlinedMessage],
-    run: Sequence[report_lists.OutlinedMessage],
+    first: past_turns.OutlinedMessage,
+    siblings: Sequence[past_turns.OutlinedMessage],
+    run: Sequence[past_turns.OutlinedMessage],
     replay_id: str | None,
     *,
     is_current: bool,

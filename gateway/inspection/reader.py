@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from gateway import retrieval
 from gateway.core import errors
 from gateway.core.tasks import offload_if
-from gateway.core.types import conversation, past_turns, report_lists, turn
+from gateway.core.types import conversation, past_turns, turn
 from gateway.core.types.artifacts import Artifact
 from gateway.inspection.explained_conversation import (
     ExplainedConversation,
@@ -142,7 +142,7 @@ def _answer(request: past_turns.PastRequest, entry: turn.LedgerEntry) -> tuple[s
 
 
 def _branch(
-    outline: report_lists.ConversationOutline, last: str | None
+    outline: past_turns.ConversationOutline, last: str | None
 ) -> tuple[past_turns.ConversationPath, list[past_turns.PastTurn]]:
     path = branch_of(outline)
     if last is not None and all(each.message.message_id != last for each in path.messages):

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
 import random
 import time
 from collections.abc import AsyncIterator, Callable
@@ -22,6 +21,7 @@ from gateway.storage.conversations.replay_store import ReplayStore
 from gateway.storage.database.migrate import migrate
 from gateway.storage.database.postgres import ATTEMPTS, PostgresTransactions
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
+from gateway.storage.rows import lock_name
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns import roll_ups
 from tests.integration.commits import NOW, bill, contents, turn
@@ -71,12 +71,12 @@ UNTIL_ONE_WAITS = UNTIL.format("EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
 
 
 @contextlib.asynccontextmanager
-async def holding(pool: PostgresTransactions, sql: str) -> AsyncIterator[None]:
-    """A transaction that has executed a statement, and is committed at the end."""
+async def holding(pool: PostgresTransactions, take: Callable[[sa.Connection], object]) -> AsyncIterator[None]:
+    """A transaction that has taken a lock, and is committed at the end."""
     executed, done = asyncio.Event(), asyncio.Event()
 
     def work(connection: sa.Connection) -> None:
-        connection.execute(sa.text(sql))
+        take(connection)
         executed.set()
         while not done.is_set():
             connection.execute(sa.text("SELECT pg_sleep(0.01)"))
@@ -348,7 +348,7 @@ async def test_s3_7_a_turn_that_waits_for_its_conversation_holds_back_no_other(
     summed = summed_entry(tenant, held)
     for name in (held, free):
         await store.commit(turn(tenant, name, created=True, entry=summed))
-    async with holding(pool, f"SELECT id FROM conversations WHERE id = '{held}' FOR UPDATE"):
+    async with holding(pool, ask(f"SELECT id FROM conversations WHERE id = '{held}' FOR UPDATE")):
         waiting = asyncio.create_task(store.commit(turn(tenant, held, "later", entry=summed)))
         await pool.run(ask(UNTIL_ONE_WAITS))
         await store.commit(turn(tenant, free, "now", entry=summed))
@@ -374,7 +374,7 @@ async def test_s13_1_two_deletions_of_what_one_user_said_take_turns(
     others, *own = sorted(shard_of)
     row = "SELECT 1 FROM usage_days WHERE digest = decode('{}', 'hex') FOR UPDATE NOWAIT"
     deletions: list[asyncio.Task[bool]] = []
-    async with holding(pool, row.format(others)):
+    async with holding(pool, ask(row.format(others))):
         for number, mine in enumerate(own):
             monkeypatch.setattr(roll_ups, "_shard", always(shard_of[mine]))
             deletions.append(asyncio.create_task(store.delete_conversation(tenant, f"conv_{tenant}_{number}")))
@@ -393,8 +393,7 @@ async def test_s3_6_a_turn_whose_conversation_is_gone_waits_for_deletions_before
     store, name = ConversationStore(patient, SystemClock()), f"conv_{tenant}"
     entry = summed_entry(tenant, name, end_user="ann")
     await store.commit(turn(tenant, name, created=True, entry=entry, cached=("digest",)))
-    number = int.from_bytes(hashlib.blake2b(f"users\0{tenant}".encode(), digest_size=8).digest(), "big", signed=True)
-    async with holding(pool, f"SELECT pg_advisory_xact_lock({number})"):
+    async with holding(pool, lambda connection: lock_name(connection, f"users\0{tenant}")):
         waiting = asyncio.create_task(store.commit(turn(tenant, f"{name}_gone", entry=entry)))
         await pool.run(ask(UNTIL_ONE_WAITS))
         ann = f"SELECT 1 FROM usage_days WHERE tenant = '{tenant}' AND end_user = 'ann' FOR UPDATE NOWAIT"
@@ -414,7 +413,7 @@ async def test_s3_7_blocks_are_forgotten_of_a_conversation_that_is_locked(
     patient = open_transactions(StorageSettings(url=url))
     store, name = ConversationStore(patient, SystemClock()), f"conv_{tenant}"
     await store.commit(turn(tenant, name, created=True, frame=NewFrame("m", True, PromptFrame())))
-    async with holding(pool, f"SELECT id FROM conversations WHERE id = '{name}' FOR UPDATE"):
+    async with holding(pool, ask(f"SELECT id FROM conversations WHERE id = '{name}' FOR UPDATE")):
         forgetting = asyncio.create_task(patient.run(lambda c: forget_blocks(c, tenant, name, NOW), write=True))
         await pool.run(ask(UNTIL_ONE_WAITS))
         assert await pool.run(
@@ -432,7 +431,7 @@ async def test_s13_a_replay_of_what_is_being_deleted_is_not_found(
     name = f"conv_{tenant}"
     await store.commit(turn(tenant, name, created=True))
     made = ReplayRun(f"replay_{name}", name, "msg_1", 1, 1, ReplayChanges("gpt-4o", {}, {}))
-    async with holding(pool, f"DELETE FROM conversations WHERE id = '{name}'"):
+    async with holding(pool, ask(f"DELETE FROM conversations WHERE id = '{name}'")):
         waiting = asyncio.create_task(replays.begin(tenant, made))
         await pool.run(ask(UNTIL_ONE_WAITS))
     with pytest.raises(ConversationNotFound):

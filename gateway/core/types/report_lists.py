@@ -1,16 +1,13 @@
-"""Lists of conversations and requests for web pages and commands, newest first (guarantee §13.9), and outlines: a
-conversation's messages without their content."""
+"""Lists of conversations and requests for web pages and commands, newest first (guarantee §13.9)."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from gateway.core.frozen_records import record
 from gateway.core.types.bill import PICO, CostSums
-from gateway.core.types.memory import SummarySegment
-from gateway.core.types.turn import LedgerEntry, TurnStatus
+from gateway.core.types.turn import TurnStatus
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CHAT_ENDPOINT = "chat"
@@ -280,64 +277,3 @@ class FoundRequests:
     older: RequestPosition | None
     newer: RequestPosition | None
     ended: RequestPosition | None = None
-
-
-@record
-class OutlinedMessage:
-    """A message of any branch. `choice` is the number of an answer, None for a client's message. `call_id` of a tool
-    result is the message with its call."""
-
-    message_id: str
-    parent_id: str | None
-    role: str
-    status: str
-    request_id: str
-    choice: int | None
-    agent: str | None
-    number: int
-    created_at: datetime
-    call_id: str | None = None
-    instructions: str | None = None
-
-
-@record
-class OutlinedReplay:
-    """A replay of turns, and the last message done so far; None: nothing yet."""
-
-    replay_id: str
-    from_turn: int
-    to_turn: int
-    at_id: str | None
-
-
-@record
-class ConversationOutline:
-    """All messages of a conversation, oldest first, and its other stored data. `is_whole` is False if it has more
-    messages than are read. `head_id` ends the current branch."""
-
-    conversation_id: str
-    tenant: str
-    head_id: str | None
-    created_at: datetime
-    updated_at: datetime
-    messages: Sequence[OutlinedMessage]
-    is_whole: bool = True
-    forgotten_at: datetime | None = None
-    session: str | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    team_task: str | None = None
-    pinned: frozenset[str] = frozenset()
-    segments: tuple[SummarySegment, ...] = ()
-    replays: tuple[OutlinedReplay, ...] = ()
-    sums: CostSums = field(default_factory=CostSums)
-
-
-@record
-class OutlinedPage:
-    """The data of the turns on one page: bills by request, beginnings of user messages by message, and, if requested,
-    bodies by message; of those in `cut` only the beginning."""
-
-    bills: Mapping[str, LedgerEntry]
-    texts: Mapping[str, str]
-    bodies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    cut: frozenset[str] = frozenset()

@@ -286,9 +286,7 @@ BODY_CHARS = 24_000
 STEPS = schema.reasoning_events
 
 
-def read_outline(
-    connection: sa.Connection, tenant: str | None, conversation_id: str
-) -> report_lists.ConversationOutline:
+def read_outline(connection: sa.Connection, tenant: str | None, conversation_id: str) -> past_turns.ConversationOutline:
     """Reads a conversation's outline. Raises ConversationNotFound: no visible conversation has that id."""
     table = CONVERSATIONS.c
     where = [table.id == conversation_id, *([table.tenant == tenant] if tenant is not None else [])]
@@ -305,7 +303,7 @@ def read_outline(
         .order_by(replays.created_at)
     )
     pinned = sa.select(pins.message_id).where(pins.conversation_id == conversation_id)
-    return report_lists.ConversationOutline(
+    return past_turns.ConversationOutline(
         row.id,
         row.tenant,
         row.head_id,
@@ -319,12 +317,12 @@ def read_outline(
         row.team_task,
         frozenset(connection.execute(pinned).scalars()) if row.pins else frozenset(),
         tuple(map(segment_of, all_segments(connection, conversation_id).values())) if row.summarized else (),
-        tuple(report_lists.OutlinedReplay(each.id, each.from_turn, each.to_turn, each.at_id) for each in made),
+        tuple(past_turns.OutlinedReplay(each.id, each.from_turn, each.to_turn, each.at_id) for each in made),
         _sums(connection, row.tenant, conversation_id),
     )
 
 
-def _messages(connection: sa.Connection, conversation_id: str) -> list[report_lists.OutlinedMessage]:
+def _messages(connection: sa.Connection, conversation_id: str) -> list[past_turns.OutlinedMessage]:
     """Reads the messages of all branches, oldest first: the latest `MAX_OUTLINED`, plus one if there are more."""
     names = ("id", "parent_id", "role", "status", "request_id", "choice", "agent", "sequence_number", "created_at")
     table = MESSAGES.c
@@ -333,7 +331,7 @@ def _messages(connection: sa.Connection, conversation_id: str) -> list[report_li
     query = query.select_from(MESSAGES.outerjoin(STEPS, of_it)).where(table.conversation_id == conversation_id)
     found = connection.execute(query.order_by(table.sequence_number.desc(), table.id.desc()).limit(MAX_OUTLINED + 1))
     return [
-        report_lists.OutlinedMessage(
+        past_turns.OutlinedMessage(
             row.id,
             row.parent_id,
             row.role,
@@ -366,14 +364,14 @@ def _sums(connection: sa.Connection, tenant: str, conversation_id: str) -> bill.
 
 def read_page(
     connection: sa.Connection,
-    outline: report_lists.ConversationOutline,
+    outline: past_turns.ConversationOutline,
     request_ids: Sequence[str],
     message_ids: Sequence[str],
-    said: Sequence[report_lists.OutlinedMessage] = (),
-) -> report_lists.OutlinedPage:
+    said: Sequence[past_turns.OutlinedMessage] = (),
+) -> past_turns.OutlinedPage:
     """Reads the bills of these requests, how these user messages begin, and the content of the messages `said`."""
     bills = _stored_bills(connection, outline.tenant, request_ids)
-    return report_lists.OutlinedPage(bills, texts_begin(connection, message_ids), *_bodies(connection, said))
+    return past_turns.OutlinedPage(bills, texts_begin(connection, message_ids), *_bodies(connection, said))
 
 
 def _stored_bills(connection: sa.Connection, tenant: str, request_ids: Sequence[str]) -> dict[str, turn.LedgerEntry]:
@@ -389,7 +387,7 @@ def _stored_bills(connection: sa.Connection, tenant: str, request_ids: Sequence[
 
 
 def _bodies(
-    connection: sa.Connection, messages: Sequence[report_lists.OutlinedMessage]
+    connection: sa.Connection, messages: Sequence[past_turns.OutlinedMessage]
 ) -> tuple[dict[str, Mapping[str, Any]], frozenset[str]]:
     """Reads these messages' bodies, and which exceed `BODY_CHARS`: of those, only how their text begins."""
     roles = {each.message_id: each.role for each in messages}

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from gateway.core.types.report_lists import ConversationOutline, OutlinedMessage, OutlinedReplay
+from gateway.core.types.past_turns import ConversationOutline, OutlinedMessage, OutlinedReplay
 from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.explained_conversation import CHOICE, EDITED, FAILED, REPLAYED, branch_of, branch_runs
 from gateway.inspection.rebuilt_turns import turns_of
