@@ -24,6 +24,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.postgres import Postgres, PostgresProcess
 from tests.support.process import PATIENCE, wait_until
+from tests.support.stalled import stalled_stream
 
 ASK: Any = [user("count for me")]
 CHAT = {"model": "small", "messages": ASK}
@@ -34,17 +35,6 @@ def background() -> Iterator[ThreadPoolExecutor]:
     """Requests and ends that run beside the test."""
     with ThreadPoolExecutor(8) as executor:
         yield executor
-
-
-@contextlib.contextmanager
-def stalled_stream(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[openai.Stream[Any]]:
-    """A stream of which `one` and `two` have come, and the rest waits for `upstream.release()`."""
-    upstream.reply(text="one two three", stall_after=3)
-    with openai.OpenAI(base_url=gateway.base_url, api_key="sk-test", max_retries=0, timeout=30) as client:
-        stream = client.chat.completions.create(model="small", messages=ASK, stream=True)
-        for _ in range(3):
-            next(stream)
-        yield stream
 
 
 def logged(gateway: GatewayProcess, event: str) -> list[dict[str, Any]]:

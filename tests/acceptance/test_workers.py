@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.answers import http, user
 from tests.support.command import gateway_command
@@ -21,6 +19,8 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres
 from tests.support.process import free_port, wait_until
+from tests.support.scraping import scrape, total
+from tests.support.stalled import stalled_stream
 
 WORKERS = 2
 CHAT: dict[str, Any] = {"model": "small", "messages": [user("hello there")]}
@@ -53,21 +53,8 @@ def ask(gateway: GatewayProcess, **more: Any) -> httpx.Response:
 
 def answered(gateway: GatewayProcess) -> float:
     """Chat requests with a 200 by `/metrics`, whoever answers that."""
-    page = httpx.get(f"{gateway.url}/metrics", trust_env=False).text
-    samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
-    wanted = {"endpoint": "/v1/chat/completions", "status": "200"}
-    return sum(s.value for s in samples if s.name == "gateway_requests_total" and wanted.items() <= s.labels.items())
-
-
-@contextlib.contextmanager
-def stalled_stream(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[openai.Stream[Any]]:
-    """A stream of which the rest waits for `upstream.release()`."""
-    upstream.reply(text="one two three", stall_after=3)
-    with openai.OpenAI(base_url=gateway.base_url, api_key="sk-test", max_retries=0, timeout=30) as client:
-        stream = client.chat.completions.create(**CHAT, stream=True)
-        for _ in range(3):
-            next(stream)
-        yield stream
+    named = {"endpoint": "/v1/chat/completions", "status": "200"}
+    return total(scrape(gateway), "gateway_requests_total", **named)
 
 
 def check_end(gateway: GatewayProcess, upstream: MockUpstream, stream: openai.Stream[Any]) -> None:
