@@ -246,11 +246,12 @@ class RequestPreparer:
         request, facts = prepared.request, prepared.facts
         if request.admission is None or request.options.dry_run:  # no bill of a primary call would release it
             return
+        forward = {**prepared.wire.deployment.parameters, **request.forward}
         prompt = self._prompt_at_most(prepared)
         reserved = prepared.budget.reserved_output or self._settings.reserved_output_tokens
-        output = budgets.most_output(request.forward, request.choices, facts.max_output_tokens, reserved)
-        kinds = cost.dearer_kinds(facts.prices, request.forward, prepared.messages)
-        most = budgets.most_cost(facts.prices, prompt, output, request.forward.get("service_tier"), kinds)
+        output = budgets.most_output(forward, request.choices, facts.max_output_tokens, reserved)
+        kinds = cost.dearer_kinds(facts.prices, forward, prepared.messages)
+        most = budgets.most_cost(facts.prices, prompt, output, forward.get("service_tier"), kinds)
         if most is not None and prepared.recall is not None:
             most *= 1 + prepared.recall.left
         await request.admission.reserve(most, prompt + output)

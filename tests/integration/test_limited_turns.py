@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -141,3 +141,20 @@ async def test_s12_3_a_planner_is_not_paid_for_a_budget_that_is_used_up(tmp_path
         inside.pipeline._new_run = None  # type: ignore[method-assign, assignment]
         with pytest.raises(BudgetExceeded):
             await limited.answer(request(inside.settings, key))
+
+
+async def test_s12_3_a_deployments_own_fields_are_reserved_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service tier that the configuration asks for, not the client, costs more than the budget has."""
+    prices = {**PRICES, **{f"{name}_priority": 100 * price for name, price in PRICES.items()}}
+    monkeypatch.setitem(FACTS, "m", replace(FACTS["m"], prices=prices))
+    async with world(tmp_path, Slow()) as (inside, limited):
+        key = replace(KEY, budgets=(SpendBudget(usd=Decimal(1)),))
+        found = inside.pipeline._parts.router.deployment
+        for parameters, refused in (({}, False), ({"service_tier": "priority"}, True)):
+            monkeypatch.setattr(
+                inside.pipeline._parts.router,
+                "deployment",
+                lambda model, caller, own=parameters: replace(found(model, caller), parameters=own),
+            )
+            with pytest.raises(BudgetExceeded) if refused else suppress(UpstreamRefused):
+                await limited.answer(request(inside.settings, key, max_tokens=5))
