@@ -415,16 +415,20 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | 
     kept = len(same) if changed else 0
     unchanged, known = counting.nearly(ForwardedMessages(same, [])), measured.known
     window = measured.inputs.facts.max_input_tokens or measured.inputs.budget.context_window
+    latest = 0
+    if measured.inputs.history.costs is None:
+        answers = (at for at, message in enumerate(measured.material.messages) if message.role == "assistant")
+        latest = counting.nearly(_since(whole, 1 + max(answers, default=-1)))
     if not fitted.new_pass:
         change = difference(counting, whole, sent)
         tokens = before + change
         if window is not None and measured.unreduced.new_pass:  # clearing results near its end made space
             tokens = min(tokens, window - fitted.tokens)
-        return bill.LeftOutTokens(tokens, 0 if passed == bill.PAID else max(0, change), unchanged, kept)
+        return bill.LeftOutTokens(tokens, 0 if passed == bill.PAID else max(0, change), unchanged, kept, latest)
     everything = before + counting.nearly(whole)
     tokens = (everything if window is None else min(everything, window)) - counting.total(sent)
     fresh = counting.nearly(_since(whole, known)) - counting.nearly(_since(sent, known))
-    return bill.LeftOutTokens(tokens, min(max(0, fresh), max(0, tokens)), unchanged, kept)
+    return bill.LeftOutTokens(tokens, min(max(0, fresh), max(0, tokens)), unchanged, kept, latest)
 
 
 def _spared_tokens(proposal: WindowProposal, fitted: PackedWindow) -> int:

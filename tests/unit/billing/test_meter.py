@@ -122,6 +122,18 @@ def test_another_model_has_another_cache() -> None:
     assert Decimal(economics["direct_cost"]) == Decimal("0.1") + 30_000 * WRITE
 
 
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_s6_of_a_branch_that_nothing_is_known_of_all_but_the_latest_would_have_been_read(is_cold: bool) -> None:
+    """A client that changes its messages at each step begins a branch with each request. What the provider has read
+    shows that its cache is warm."""
+    note, left = EconomyNote("auto", is_cold=is_cold), LeftOutTokens(30_000, 1_000, 0, 0, 4_000)
+    economics, _ = measured(CACHED, note, before=None, left=left)
+    rates = CacheRates(READ, WRITE)
+    whole, sent = (0, 0) if is_cold else (46_000, 18_000)
+    direct = rates.prompt(50_000, whole) - rates.prompt(20_000, sent)
+    assert Decimal(economics["direct_cost"]) == Decimal("0.1") + direct
+
+
 SENT = SentPrompt("openai/m", "aa", "bb", 0, b"abcd", 7, 300, 9)
 OTHERS = (OtherPrompt("other", 40_000, 22_000, 307), OtherPrompt("third", 1, 0, 5))
 
