@@ -42,7 +42,15 @@ def settings_of_baited(_: MockUpstream) -> dict[str, Any]:
     return {"auth": {"keys": keys}}
 
 
-baited = shared_gateway(settings_of_baited)
+untried = shared_gateway(settings_of_baited)
+
+
+@pytest.fixture
+def baited(untried: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+    """A gateway that knows that its upstream does not speak Responses: it has asked once."""
+    assert ask(untried, "responses", RESPONSE).status_code == 200
+    upstream.clear()
+    return untried
 
 
 def ask(gateway: GatewayProcess, path: str, body: Json, key: str = KEY, **headers: str) -> httpx.Response:

@@ -475,7 +475,9 @@ class GreedyFit:
             text = candidate.text[: int(room * tuning.MAX_CHARS_PER_TOKEN)]
             while text and (tokens := self.counting.text(text)) > room:
                 text = text[: min(int(len(text) * room / tokens), len(text) - 1)]
-            last = text.rsplit(maxsplit=1)[-1] if text else ""
+            if not text.strip():
+                continue
+            last = text.rsplit(maxsplit=1)[-1]
             text = text[: len(text) - len(last)] if len(last) < tuning.MIN_PART else text
             if len(text) >= tuning.MIN_PART:
                 part = replace(passage, end=passage.start + len(text))

@@ -346,3 +346,11 @@ async def test_a_message_in_parts_keeps_its_parts(budget: int | None) -> None:
     parts: list[dict[str, Any]] = [{"type": "text", "text": "What is this?"}, image, {"type": "text", "text": "And?"}]
     built = await build([user(parts)], budget)
     assert built.fitted.forwarded.messages == [user(parts)]
+
+
+@pytest.mark.parametrize("blank", [" ", "\n"])
+async def test_a_result_of_millions_of_blanks_leaves(blank: str) -> None:
+    """No part of it is worth its room, and none has a last word."""
+    built = await build([user("What is 77?"), assistant(None, "a"), tool("a", blank * 4_000_000 + "x")], 3500)
+    assert prompt_tokens(built.fitted.forwarded.messages) <= 3500
+    assert len(built.fitted.forwarded.messages) == 3
