@@ -117,7 +117,7 @@ def test_s14_6_once_the_first_has_left_another_carries_the_text(
     """Turns push the first out: whatever the window holds then, a question about the document finds it, never twice."""
     gateway = module_start_gateway({"files": {"serve": "on"}, "context": {"planning": planning, "low_water": 0.75}})
     upstream.handler = InternalModels(every("include_full"), primary=lambda _: Reply(text=filler(40)))
-    limit = {"max_input_tokens": 1800}
+    limit = {"max_input_tokens": 1860}
     conversation = send(gateway, "chat", "Who keeps lamp 3?", context=limit)
     send(gateway, "", filler(180), conversation, context=limit)
     send(gateway, again, "And lamp 4?", conversation, context=limit)
@@ -176,7 +176,7 @@ def test_s14_6_without_anything_stored_it_stands_once(
 
 def test_s14_6_in_the_middle_of_a_turn_the_text_is_not_lost(keeping: GatewayProcess, upstream: MockUpstream) -> None:
     """A tool's result pushes the first out, while the current message said that it stands there."""
-    limit = {"max_input_tokens": 1800}
+    limit = {"max_input_tokens": 1860}
     conversation = send(keeping, "chat", "Who keeps lamp 5?", context=limit)
     send(keeping, "", filler(150), conversation, context=limit)
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
