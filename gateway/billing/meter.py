@@ -81,7 +81,7 @@ def metered(
             sent = min(sent, round(scale * left.unchanged))
         if is_back or (rewritten and reads):  # what stayed is read only if a breakpoint is near its end
             sent = min(sent, max(reads, default=0))
-        if before is None and any(reads) and left is not None and not note.is_cold:
+        if before is None and any(reads) and left is not None and left.latest and not note.is_cold:
             # A client that changes its messages at each step: all but the latest of them was cached.
             whole, sent = max(0, prompt + tokens - round(scale * left.latest)), max(reads)
         own = charged(prompt) or rates

@@ -418,7 +418,8 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | 
     latest = 0
     if measured.inputs.history.costs is None:
         answers = (at for at, message in enumerate(measured.material.messages) if message.role == "assistant")
-        latest = counting.nearly(_since(whole, 1 + max(answers, default=-1)))
+        after = 1 + max(answers, default=-1)
+        latest = counting.nearly(_since(whole, after)) if after else 0
     if not fitted.new_pass:
         change = difference(counting, whole, sent)
         tokens = before + change

@@ -216,7 +216,7 @@ class LeftOutTokens:
     """Tokens of the prompt's beginning that it shares with an earlier request."""
     kept_messages: int = 0
     """The messages of that beginning, where this request changes what follows; else 0."""
-    latest: int = 0  # if no earlier request is known: tokens of what follows the last answer, everything included
+    latest: int = 0  # if no earlier request is known: tokens of all that follows the last answer; 0: none
 
 
 Purpose = Literal["planner", "summarizer", "embedder", "guard"]
