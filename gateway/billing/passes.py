@@ -80,11 +80,9 @@ class PromptTokens:
     known: int
     marked: tuple[int, ...] | None = None
 
-    def written_before(self, index: int) -> int:
-        """Returns the tokens before a message that are written again if it changes."""
-        if self.marked is None:
-            return 0
-        return sum(self.sizes[max((at + 1 for at in self.marked if at < index), default=0) : index])
+    def read_until(self, index: int) -> int:
+        """Returns how many messages before one are still read from the cache if it changes."""
+        return index if self.marked is None else max((at + 1 for at in self.marked if at < index), default=0)
 
 
 def cleared_when_cold(carried: Sequence[CarriedResult]) -> list[CarriedResult]:
@@ -184,15 +182,13 @@ class _Cut:
 
 def _cuts(candidates: Sequence[CarriedResult], prompt: PromptTokens, rates: CacheRates) -> Iterator[_Cut]:
     """Yields the passes that may be bought, from the end of what an earlier request forwarded to its beginning."""
-    at = {each.index: each for each in candidates}
-    suffix = spared = count = 0
-    for index in range(prompt.known - 1, min(at, default=prompt.known) - 1, -1):
-        suffix += prompt.sizes[index]
-        if (found := at.get(index)) is not None:
-            spared, count = spared + found.spared, count + 1
-            written = prompt.written_before(index) + suffix - spared
-            price = (rates.write - rates.read) * written - rates.read * spared
-            yield _Cut(found, count, spared, price)
+    at = {each.index: each for each in candidates if each.index < prompt.known}
+    ends = list(accumulate(prompt.sizes, initial=0))
+    spared = 0
+    for count, index in enumerate(sorted(at, reverse=True), 1):
+        spared += at[index].spared
+        written = ends[prompt.known] - ends[prompt.read_until(index)] - spared
+        yield _Cut(at[index], count, spared, (rates.write - rates.read) * written - rates.read * spared)
 
 
 def _worth_clearing(carried: Sequence[CarriedResult], age: int, known: int) -> list[CarriedResult]:
