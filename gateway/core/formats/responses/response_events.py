@@ -23,7 +23,7 @@ from gateway.core.formats.responses.response_completion import (
     told,
     whole_logprobs,
 )
-from gateway.core.formats.responses.sealed_thoughts import AnswerThoughts, ThoughtSealer
+from gateway.core.formats.responses.sealed_thoughts import AnswerThoughts, ThoughtSealer, readable
 from gateway.core.ids import MESSAGE
 from gateway.core.jsons import Json
 from gateway.core.types import items
@@ -407,7 +407,7 @@ class ResponseEvents:
         """Removes sealed thoughts from an item unless the request includes them."""
         if item.get("type") != "reasoning" or "encrypted_content" not in item or ENCRYPTED in self._include:
             return item
-        return {name: value for name, value in item.items() if name != "encrypted_content"}
+        return readable(item)
 
     def _delta(self, delta: Json, choice: Json) -> list[Json]:
         events: list[Json] = []

@@ -70,8 +70,7 @@ class ThoughtSealer:
 
     def sealed(self, thoughts: Json) -> str | None:
         """Seals what `AnswerThoughts.taken` returned; None if there is nothing, or more than could be opened again."""
-        text = jsons.dumps(thoughts)
-        if not thoughts or len(text) > formats.MAX_OPENED_BYTES:
+        if not thoughts or len(text := jsons.dumps(thoughts)) > formats.MAX_OPENED_BYTES:
             return None
         return OWN_THOUGHTS + formats.seal(self.secret, self._purpose, text)
 
