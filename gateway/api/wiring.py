@@ -34,6 +34,7 @@ from gateway.api.request_list_endpoint import PATH as REQUESTS_PATH
 from gateway.api.request_list_endpoint import RequestListEndpoint
 from gateway.api.responses.compact import CompactionEndpoint
 from gateway.api.responses.endpoint import ResponsesEndpoint, StoredResponses, response_routes
+from gateway.api.responses.input_tokens import InputTokensEndpoint
 from gateway.api.server.asgi import CHAT_PATH, App, LargeBodies
 from gateway.api.server.middleware import (
     CorsPreflights,
@@ -120,6 +121,7 @@ class WiredApi:
         self._responses = ResponsesEndpoint(self.answering, settings, self._resends, self._compaction)
         self._messages = MessagesEndpoint(self.answering, settings, self._resends, store)
         self._count_tokens = CountTokens(pipeline, auth, settings, clock)
+        self._input_tokens = InputTokensEndpoint(pipeline, auth, settings, self._resends, self._compaction, clock)
         self._compress = CompressEndpoint(pipeline, limited, auth, settings, clock, bodies)
         listed = ModelsEndpoint(resources.UpstreamModels(self._upstreams.client, router), auth)
         self._models = ListedModels(listed)
@@ -201,6 +203,7 @@ class WiredApi:
             ("DELETE", "/v1/models/{model:path}", self.relay),
             ("POST", CHAT_PATH, self._chat),
             ("GET", CHAT_PATH, self._completions.all),
+            ("POST", "/v1/responses/input_tokens", self._input_tokens),
             ("POST", "/v1/messages", self._messages),
             ("POST", "/v1/messages/count_tokens", self._count_tokens),
             ("POST", "/v1/compress", self._compress),

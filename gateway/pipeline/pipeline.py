@@ -10,13 +10,15 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from gateway.billing import AdmissionRequest, AdmittedRequest, Quota
-from gateway.core import errors, ids, ports
+from gateway.conversations import rebuild
+from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.settings import Settings
 from gateway.core.formats import stream_record
 from gateway.core.formats.stream_record import ChunkRelay, Chunks
 from gateway.core.frozen_records import record
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, RequestCaller
+from gateway.core.types.conversation import UNNAMED
 from gateway.core.types.keys import KeyPolicy
 from gateway.pipeline.attempts import ModelRoutes, RequestAttempts, RequestPreparer, UpstreamSender
 from gateway.pipeline.billing import first_fields
@@ -213,11 +215,18 @@ class Pipeline:
         """Raises ModelNotFound, ModelNotAllowed, Unauthorized: the model cannot answer this caller."""
         self._attempts.routes.check_model(model, caller)
 
-    async def count(self, request: ChatRequest) -> int:
+    async def count(self, request: ChatRequest, *, with_history: bool = False) -> int:
         """Counts the tokens of a request's prompt as it was sent.
-        Raises ModelNotFound, ModelNotAllowed, Unauthorized: its model cannot answer this caller."""
+        `with_history`: the whole history that the request names is part of its prompt.
+        Raises ModelNotFound, ModelNotAllowed, Unauthorized: its model cannot answer this caller; with a history also
+        as `rebuild.build_llm_messages`."""
         deployment, router = self._attempts.routes.check_model(request.model, request.caller), self._parts.router
         await router.learn(request.model, deployment)
+        if with_history and request.conversation != UNNAMED:
+            options = rebuild.RebuildOptions(remembers=False)
+            history = await rebuild.build_llm_messages(request, self._parts.store, options)
+            messages = *history.instructions, *(each.body for each in history.messages)
+            request = replace(request, messages=messages, size=len(jsons.dumps(messages)))
         return await self._parts.context.count(request, router.facts(request.model, deployment))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, chat, exact, stored, usage_of, user
+from tests.support.answers import Json, chat, exact, http, stored, usage_of, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -378,3 +378,39 @@ def test_s10_1_an_upstreams_refusal_is_relayed(one_gateway: GatewayProcess, upst
             upstream.reply(status=400, json=said)
         error = refused(one_gateway, {"model": "small", "input": "x"})
         assert (error["code"], error["param"], error["message"]) == ("context_length_exceeded", "input", text)
+
+
+def test_s10_1_tokens_are_counted_with_the_history_that_is_named(
+    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+) -> None:
+    """What is counted is what the bill of the same request says. No model is asked, and nothing is stored."""
+    client, counted = make_client(gateway), make_client(gateway).responses.input_tokens
+    body: Any = {"model": "small", "instructions": "Be brief.", "tools": [TOOL]}
+    first = client.responses.create(**body, input="Tell me of the sea")
+    assert first.conversation is not None
+    body["input"] = "And of its tides?"
+    named = {"conversation": first.conversation.id}
+    found = {}
+    for each in ({}, {"previous_response_id": first.id}, named):
+        asked = len(upstream.chats)
+        found[str(each)] = counted.count(**body, **each)
+        assert (len(upstream.chats), found[str(each)].object) == (asked, "response.input_tokens")
+        answer: Any = client.responses.create(**body, **each, store=False)
+        assert found[str(each)].input_tokens == answer.response_metadata["context_utilization"]["tokens_used"]
+    alone, behind, continued = (each.input_tokens for each in found.values())
+    assert alone < behind == continued
+
+
+def test_s10_1_a_count_is_refused_as_its_request_is(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    wrong: Any = (
+        ({"input": [{"role": "user"}]}, "input[0].content"),
+        ({"previous_response_id": "resp_none"}, "previous_response_id"),
+        ({"conversation": "conv_none"}, "conversation"),
+        ({"model": None}, "model"),
+        ({"input": [{"type": "compaction_trigger"}]}, "input"),
+    )
+    with http(one_gateway) as client:
+        for more, param in wrong:
+            answer = client.post("/responses/input_tokens", json={"model": "small", "input": "hi", **more})
+            assert (answer.status_code // 100, answer.json()["error"]["param"]) == (4, param), answer.text
+    assert not upstream.chats

@@ -35,6 +35,7 @@ from gateway.api.request.remembered_entities import MemoryThingObject
 from gateway.api.request_list_endpoint import Requests
 from gateway.api.responses.compact import CompactedResponse, CompactRequest
 from gateway.api.responses.endpoint import Response, ResponseEvent, ResponseRequest
+from gateway.api.responses.input_tokens import InputTokens
 from gateway.api.shapes import Binary, Deleted, Error, Json, ListObject, said, shape
 from gateway.api.statistics import Statistics
 from gateway.core.config import setting_sections
@@ -167,6 +168,7 @@ OPERATIONS: list[tuple[Any, ...]] = [
     ("POST /v1/responses", "Ask a model by OpenAI's Responses", {JSON: Response | DryRun, STREAM: OF_RESPONSES}, "",
      ResponseRequest, OF_MODELS),
     ("POST /v1/responses/compact", "Compact a history", CompactedResponse, "", CompactRequest),
+    ("POST /v1/responses/input_tokens", "Count the tokens of such a request", InputTokens, "", ResponseRequest),
     (f"GET {REPLY}", "A stored response with its bill", Response, "include stream starting_after"),
     (f"DELETE {REPLY}", "Delete a stored response", Deleted[Literal["response"]]),
     (f"POST {REPLY}/cancel", "Refused: no response is made in the background", Response),

@@ -317,6 +317,7 @@ def test_s12_1_a_key_asks_the_models_that_it_names(
         ("/chat/completions", {"model": "gpt-4o", "context": {"dry_run": True}, **said}),
         ("/chat/completions", {"model": "small", **internal, **said}),
         ("/responses", {"model": "gpt-4o", "input": "hi"}),
+        ("/responses/input_tokens", {"model": "gpt-4o", "input": "hi"}),
         ("/messages", {"model": "gpt-4o", **said}),
         ("/messages/count_tokens", {"model": "gpt-4o", **said}),
         ("/embeddings", {"model": "gpt-4o", "input": "hi"}),
