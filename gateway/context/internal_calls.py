@@ -401,7 +401,8 @@ class BilledModel:
         if bill.is_figure(prompt) and prompt and bill.is_figure(completion) and (completion or not text_of(body)):
             return self.call(ask.purpose, reported, estimated=False)
         if not charged:
-            return self.call(ask.purpose, {"prompt_tokens": 0, "completion_tokens": 0}, estimated=False)
+            nothing = self.call(ask.purpose, {"prompt_tokens": 0, "completion_tokens": 0}, estimated=False)
+            return replace(nothing, prices={**bill.FREE, **self.facts.prices})
         answer = self._answer_tokens(text_of(body))
         if not answer:
             begun = self._answer_tokens(text_begun(b"".join(arrived)))

@@ -38,9 +38,8 @@ CACHE_WRITE_NAMES = frozenset(
 CACHED_USAGE_FIELDS = CACHE_READ_NAMES | CACHE_WRITE_NAMES
 OF_PROMPT = CACHED_USAGE_FIELDS | {"promptcachemisstokens"}
 SPLIT_BY_HOUR = ("cache_creation_token_details", "cache_creation")
-"""Objects that split the tokens written to a cache into those for five minutes and those for an hour; new-api has one
-name for the latter."""
-HOUR, HOUR_ALONE = "ephemeral_1h_input_tokens", "claude_cache_creation_1_h_tokens"
+"""Objects that split the tokens written to a cache into those for five minutes and those for an hour."""
+HOUR, HOUR_ALONE = "ephemeral_1h_input_tokens", "claude_cache_creation_1_h_tokens"  # the latter is new-api's
 COUNT = re.compile(r"tokens?(_?count)?$|^reasoning$", re.IGNORECASE)
 """Matches the names of token counts by their ends."""
 USAGE_FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -225,8 +224,7 @@ Purpose = Literal["planner", "summarizer", "embedder", "guard"]
 @record
 class InternalCall:
     """One call of an internal model, not priced yet: `route` is the deployment's (`ModelDeployment.route`), `usage` has
-    OpenAI's names, `prices` LiteLLM's. `estimated`: the gateway counted, as the model reported nothing or was cut off.
-    A call that was not charged has a usage of zero."""
+    OpenAI's names, `prices` LiteLLM's. `estimated`: counted here, as nothing was reported or it was cut off."""
 
     purpose: Purpose
     route: str
@@ -235,6 +233,8 @@ class InternalCall:
     estimated: bool = False
 
 
+FREE = {"input_cost_per_token": Decimal(0), "output_cost_per_token": Decimal(0)}
+"""Prices of a call that was not charged, whose usage is zero, for a model that has none."""
 FAILED_TRY = "failed_try"
 """The purpose of a call of the model, or of a fallback, that failed before another one answered."""
 MODEL_PURPOSES = ("primary", FAILED_TRY)

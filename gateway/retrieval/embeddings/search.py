@@ -281,7 +281,8 @@ class VectorSearch:
             self.scope.calls.append(_call(tariff, {**usage, "completion_tokens": 0}, False))
             return
         counted = await asyncio.to_thread(tariff.count, texts) if texts else 0
-        self.scope.calls.append(_call(tariff, {"prompt_tokens": counted, "completion_tokens": 0}, bool(texts)))
+        call = _call(tariff, {"prompt_tokens": counted, "completion_tokens": 0}, bool(texts))
+        self.scope.calls.append(call if texts else replace(call, prices={**bill.FREE, **tariff.prices}))
 
 
 def _call(tariff: EmbeddingTariff, usage: dict[str, Any], estimated: bool) -> bill.InternalCall:

@@ -166,6 +166,8 @@ async def test_s6_a_call_that_was_refused_is_on_the_bill_and_costs_nothing(error
         await model.ask(PLAN)
     (call,) = model.open_bill.scope.calls
     assert price_internal(call).total == 0
+    unpriced = replace(model, facts=replace(model.facts, prices={})).used(PLAN, None, charged=False)
+    assert price_internal(unpriced).total == 0
 
 
 @pytest.mark.parametrize("reply", [None, lambda _: UpstreamInterrupted("broke off")])
