@@ -143,7 +143,7 @@ def test_s10_1_one_history_whichever_api_tells_it(
 def test_s10_1_a_failed_result_goes_up_the_same_by_each_api(
     gateway: GatewayProcess, upstream: MockUpstream, edge: Edge
 ) -> None:
-    """Only Anthropic's API says that a call failed: a chat's model is not sent a field that it does not know."""
+    """Only Anthropic's API has a field that says that a call failed: a chat's model reads it in the text."""
     said = [user("Which lamp is lit?"), {"role": "assistant", "content": None, "tool_calls": [CALL]}]
     failed = {"type": "tool_result", "tool_use_id": CALL["id"], "content": "no such lamp", "is_error": True}
     body = said_by("messages", common({"model": "small", "messages": said, "tools": [TOOL]}))
@@ -153,5 +153,6 @@ def test_s10_1_a_failed_result_goes_up_the_same_by_each_api(
     answer = httpx.post(f"{gateway.base_url}/{PATHS['messages']}", json=body, **teller.options)
     told = {"conversation": heard("messages", exact(answer.text)).conversation, "tools": [TOOL]}
     teller.ask(edge, {"model": "small", "messages": [user("And now?")], **told})
-    result = {"role": "tool", "tool_call_id": CALL["id"], "content": "no such lamp"}
+    result = {"role": "tool", "tool_call_id": CALL["id"], "content": "Error: no such lamp"}
+    assert upstream.chats[-2].body["messages"] == [*said, result]
     assert teller.sent[-1] == [*said, result, {"role": "assistant", "content": "None is."}, user("And now?")]

@@ -3,6 +3,7 @@ thoughts are bound to (guarantee §10.10): Anthropic refuses a request if system
 differ from those under which it was made. Cache marks are no part of that."""
 
 import hashlib
+import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,10 @@ BY_TEXT = ("system", "assistant", "tool")
 """Roles whose content many servers accept only as one string."""
 TEXT_FIELDS = {"type", "text"}
 UNSAID = ("is_error",)
+FAILED = "Error"
+SAYS_FAILED = re.compile(r"error|fail|exception|traceback|exit (?:code|status) -?[1-9]", re.IGNORECASE)
+FAILURE_CHARS = 200
+"""The beginning of a result, in which one that failed usually says so."""
 UNSAID_PARTS = ("citations", "context")
 """Fields of parts that a chat's upstream does not know: those that Anthropic's blocks have beside their content."""
 UNTHOUGHT = (*UNSAID, "thinking_blocks")
@@ -40,6 +45,7 @@ def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Messa
     `thoughts`: whether to send signed thoughts along, for a router to Anthropic's models."""
     found: list[Message] = []
     for message in with_shown_apart(map(without_blocks, messages)):
+        message = _with_failure(message)
         plain = {name: value for name, value in message.items() if name not in (UNSAID if thoughts else UNTHOUGHT)}
         content = plain.get("content")
         if isinstance(content, list):
@@ -61,10 +67,26 @@ def without_unsaid(messages: Iterable[Message], sent: Sequence[Message], *, thou
         fields = set(message).union(*dicts_of(message.get("content")))
         has_unsaid = not fields.isdisjoint((*unsaid, *UNSAID_PARTS))
         if has_unsaid and not (message.get("tool_call_id") in own if _is_result(message) else message in sent):
-            message = {name: value for name, value in message.items() if name not in unsaid}
+            told = _with_failure(message)
+            message = {name: value for name, value in told.items() if name not in unsaid}
             message = map_parts(message, lambda part: {k: v for k, v in part.items() if k not in UNSAID_PARTS})
         found.append(message)
     return found
+
+
+def _with_failure(message: Message) -> Message:
+    """Returns a failed result whose text says that it failed: a chat has no field for it."""
+    if not message.get("is_error"):
+        return message
+    content = message.get("content") or ""
+    parts = as_parts(content)
+    first = next((part for part in parts if part.get("type") == "text"), _text(""))
+    text = str(first.get("text") or "")
+    if SAYS_FAILED.search(text, 0, FAILURE_CHARS):
+        return message
+    told = {**first, "text": f"{FAILED}: {text}" if text else FAILED}
+    rest = [part for part in parts if part is not first]
+    return {**message, "content": [told, *rest] if isinstance(content, list) else told["text"]}
 
 
 def results_of(sent: Iterable[Message]) -> set[Any]:

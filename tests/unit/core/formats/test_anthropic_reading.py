@@ -9,6 +9,7 @@ from gateway.api.fields import renamed
 from gateway.core.errors import ContextLengthExceeded, InvalidRequest, UpstreamRefused, overflow_text
 from gateway.core.formats.anthropic.edits import edits_of, limit_of, thinking_turns, without_old_thoughts
 from gateway.core.formats.anthropic.message_events import error_body
+from gateway.core.formats.anthropic.plain_blocks import plain_messages
 from gateway.core.formats.anthropic.request_parser import MessagesReading, read_request
 from gateway.core.formats.anthropic.serializer import as_turns
 from gateway.core.types.chat import CacheMark, ModelDeployment
@@ -223,3 +224,25 @@ def test_errors_in_anthropics_words() -> None:
         told = error_body(ContextLengthExceeded(f"{text} More.", param="messages"), "req_1")
         assert told["error"]["message"] == "prompt is too long: 120 tokens > 100 maximum"
     assert told["request_id"] == "req_1"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("no such lamp", "Error: no such lamp"),
+        ("", "Error"),
+        ("Exit code 1", "Exit code 1"),
+        ("<tool_use_error>File does not exist.</tool_use_error>", None),
+        ("0 lamps\n" * 99 + "failed", "Error: " + "0 lamps\n" * 99 + "failed"),
+        ([{"type": "text", "text": "no such"}, {"type": "text", "text": "lamp"}], "Error: no such\n\nlamp"),
+        ([], "Error"),
+    ],
+)
+def test_s10_7_a_chats_model_reads_that_a_tool_failed(content: Any, told: Any) -> None:
+    result = {"type": "tool_result", "tool_use_id": "c", "content": content, "is_error": True}
+    call = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
+    said = [*ASKED["messages"], {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    read = read_request({**ASKED, "messages": said}, {}).chat["messages"]
+    (*_, found) = plain_messages(read, thoughts=False)
+    assert found == {"role": "tool", "tool_call_id": "c", "content": content if told is None else told}
+    assert read[-1]["is_error"]
