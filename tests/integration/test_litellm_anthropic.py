@@ -178,12 +178,17 @@ async def test_s1_nothing_is_put_in_the_place_of_blank_texts(provider: respx.Rou
     [
         {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}},
         {"type": "video_url", "video_url": {"url": "https://e.org/a.mp4"}},
+        {"type": "hologram", "hologram": "AA"},
     ],
 )
-async def test_s1_what_the_model_cannot_take_is_refused_and_not_left_out(provider: respx.Route, part: Json) -> None:
-    text = {"type": "text", "text": "What is said there?"}
+@pytest.mark.parametrize("in_result", [False, True])
+async def test_s1_what_the_model_cannot_take_is_refused_and_not_left_out(
+    provider: respx.Route, part: Json, in_result: bool
+) -> None:
+    content = [part, {"type": "text", "text": "What is said there?"}]
+    asked = [ASK, calling("c"), {**results("c")[0], "content": content}]
     with pytest.raises(errors.InvalidRequest) as caught:
-        await complete(deployment(SONNET), {"role": "user", "content": [part, text]})
+        await complete(deployment(SONNET), *(asked if in_result else [{"role": "user", "content": content}]))
     assert caught.value.code == "unsupported_parameter"
     assert not provider.called
 

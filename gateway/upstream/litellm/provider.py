@@ -576,6 +576,9 @@ async def _call_nowhere(library: LitellmLibrary) -> None:
 
 NOT_TAKEN = {"input_audio": "sound", "video_url": "video"}
 """Parts that no model of Anthropic's takes."""
+TAKEN = frozenset(("text", "refusal", "image_url", "file", "document", "guarded_text", "grounding_source", "query"))
+TAKEN_IN_RESULTS = frozenset(("text", "image_url", "file", "tool_reference"))
+"""Parts that litellm translates for models of Anthropic's; it drops all others."""
 
 
 ANY_ID = re.compile("(?!)")
@@ -597,11 +600,13 @@ def sound_chat(messages: Iterable[dict[str, Any]], *, is_claude: bool) -> list[d
                 continue
         elif message.get("tool_call_id"):
             message = {**message, "tool_call_id": ids.of_result(str(message["tool_call_id"]))}
-            if not is_claude:
+            if is_claude:
+                _check(parts_of(message.get("content")), TAKEN_IN_RESULTS)
+            else:
                 message["content"] = _with_joined_texts(message.get("content"))
         elif parts := parts_of(message.get("content")):
             if is_claude:
-                _check(parts)
+                _check(parts, TAKEN)
             message = {**message, "content": _parts(parts) or parts}
         found.append(message)
     return found if is_claude else list(_paired_by_order(found))
@@ -681,9 +686,11 @@ def _parts(content: Any) -> list[dict[str, Any]]:
     return [part for part in parts if part.get("type") != "text" or str(part.get("text") or "").strip()]
 
 
-def _check(parts: Sequence[Any]) -> None:
+def _check(parts: Sequence[Any], taken: Collection[str]) -> None:
     for part in dicts_of(parts):
-        if (kind := NOT_TAKEN.get(str(part.get("type")))) is not None:
-            raise errors.InvalidRequest(f"This model takes no {kind}.", param="messages", code="unsupported_parameter")
+        kind = str(part.get("type"))
+        if kind not in taken:
+            text = f"This model takes no {NOT_TAKEN.get(kind, f'part of type {kind[:64]} here')}."
+            raise errors.InvalidRequest(text, param="messages", code="unsupported_parameter")
         if part.get("type") == "image_url" and not part.get("image_url"):
             raise errors.InvalidRequest("A part of type image_url needs its image_url.", param="messages")
