@@ -4,6 +4,7 @@ The sums equal those of `gateway audit` over the same requests, but come from th
 """
 
 import argparse
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -21,6 +22,7 @@ from gateway.operations.screen import (
     TableColumn,
 )
 from gateway.operations.storage_reader import run_reading, tell_missing
+from gateway.storage import keyed_hashes
 from gateway.storage.database import DatabaseTransactions
 from gateway.storage.reports import CostReports
 
@@ -54,8 +56,10 @@ def costs(call: CommandCall) -> int:
     queries = [_query(options, by, since, until) for by in groups_of(options.by)]
 
     async def work(transactions: DatabaseTransactions) -> int:
-        reports = CostReports(transactions)
-        tables = {query.by: await reports.report(query) for query in queries}
+        reports, user, names = CostReports(transactions), options.user, tuple[str, ...]()
+        if user is not None:
+            names = await transactions.run(lambda connection: keyed_hashes.names_of_user(connection, user))
+        tables = {query.by: await reports.report(replace(query, users=names)) for query in queries}
         missing = await tell_missing(transactions, call.err)
         if options.json:
             call.screen.json(_as_json(tables, options.limit, (since, until), missing))
@@ -93,7 +97,6 @@ def _query(
         until=until,
         tenant=options.tenant,
         models=named(options.model),
-        users=named(options.user),
         agents=named(options.agent),
         keys=named(options.key),
         projects=named(options.project),

@@ -3,6 +3,7 @@
 import csv
 import io
 import itertools
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -44,6 +45,12 @@ class Office:
         status, text = self.run("audit", "--csv", *options)
         assert status == 0, text
         return [row["user"] for row in csv.DictReader(io.StringIO(text, newline=""))]
+
+    def counted(self, name: str) -> int:
+        """How many requests of a user the sums of costs count."""
+        status, text = self.run("costs", "--json", "--user", name)
+        assert status == 0, text
+        return int(json.loads(text)["total"]["requests"])
 
 
 @pytest.fixture
@@ -110,8 +117,18 @@ def test_s13_7_what_a_person_said_goes_and_the_bills_stay(office: Office) -> Non
     assert "wf_12" not in str(office.upstream.requests[-1].body)
     digest = text.rsplit(" ", 1)[-1].strip()
     assert sorted(office.bills()) == sorted(["bob", digest, digest, "ann"])
-    assert len(office.bills("--user", "ann")) == 3
+    assert len(office.bills("--user", "ann")) == office.counted("ann") == 3
+    assert office.counted(digest) == 2
     assert "all 4 rows balance" in office.run("audit", "--by", "user")[1]
+
+
+def test_s13_7_what_expires_is_of_nobody_in_audit_and_costs(office: Office) -> None:
+    for name in ("ann", "ann", "bob"):
+        office.ask(name, "The lamp.")
+    office.ask("ann", "Not kept.", store=False)
+    assert len(office.bills("--user", "ann")) == office.counted("ann") == 3
+    assert office.run("purge", "--older-than", "0d")[0] == 0
+    assert len(office.bills("--user", "ann")) == office.counted("ann") == 1
 
 
 def test_s13_7_of_a_conversation_with_others_the_persons_turns_go(office: Office) -> None:
