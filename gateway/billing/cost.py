@@ -8,7 +8,7 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import Any
 
 from gateway.core import printing
-from gateway.core.types import bill, turn
+from gateway.core.types import bill, report_lists, turn
 from gateway.core.types.conversation import dicts_of
 
 Kinds = Iterable[tuple[str, int, tuple[str, ...]]]
@@ -447,6 +447,11 @@ def figures_of(sums: bill.CostSums) -> dict[str, Any]:
     return {name: told[name] if name in told else getattr(sums, name) for name in COST_FIGURES}
 
 
+def shown_name(group: str, name: str | None) -> str | None:
+    """Returns the name that a row of sums has in reports: rows of chats name no endpoint in the ledger."""
+    return report_lists.CHAT_ENDPOINT if name is None and group == "endpoint" else name
+
+
 def as_csv(
     tables: Mapping[tuple[str, ...], Sequence[bill.CostRow]],
     names: Sequence[str] = COST_FIGURES,
@@ -458,7 +463,7 @@ def as_csv(
     yield printing.csv_line(("by", *groups, *names))
     for by, rows in tables.items():
         for row in rows:
-            named = dict(zip(by, row.names, strict=True))
+            named = _named(by, row)
             yield printing.csv_line(
                 ("+".join(by), *(named.get(group) for group in groups), *figures(row.sums).values())
             )
@@ -468,8 +473,12 @@ def as_json(
     by: Sequence[str], rows: Iterable[bill.CostRow], figures: Callable[[bill.CostSums], dict[str, Any]] = figures_of
 ) -> dict[str, Any]:
     """Returns a table as JSON-ready values: its groups, and for each row its names and figures."""
-    listed = [{**dict(zip(by, row.names, strict=True)), **figures(row.sums)} for row in rows]
+    listed = [{**_named(by, row), **figures(row.sums)} for row in rows]
     return {"by": list(by), "rows": listed}
+
+
+def _named(by: Sequence[str], row: bill.CostRow) -> dict[str, str | None]:
+    return {group: shown_name(group, name) for group, name in zip(by, row.names, strict=True)}
 
 
 MIN_REQUESTS, MAX_REQUESTS = 3, 20

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from gateway.billing import cost
 from gateway.core import clock, printing
-from gateway.core.types import bill, report_lists
+from gateway.core.types import bill
 from gateway.operations.screen import (
     COST_STYLE,
     FAINT,
@@ -148,9 +148,8 @@ def money_texts(sums: bill.CostSums) -> tuple[str, str, str, str]:
 
 
 def group_name(group: str, name: str | None) -> Piece:
-    if name is not None:
-        return name
-    return report_lists.CHAT_ENDPOINT if group == "endpoint" else (UNNAMED, FAINT)
+    shown = cost.shown_name(group, name)
+    return (UNNAMED, FAINT) if shown is None else shown
 
 
 def _figures(sums: bill.CostSums) -> list[Piece]:

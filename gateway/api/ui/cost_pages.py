@@ -12,7 +12,7 @@ from gateway.api.ui.page import PageAnswer, PageRequest, csv_file
 from gateway.api.ui.rendering import money, usd
 from gateway.billing import cost
 from gateway.core import errors
-from gateway.core.types import bill, report_lists
+from gateway.core.types import bill
 from gateway.storage.reports import CostReports
 
 PERIODS = {"7d": 7, "30d": 30, "90d": 90, "365d": 365, "all": 0}
@@ -251,9 +251,7 @@ def _weighed(day: str, sums: bill.CostSums) -> ColumnValue:
 
 def _line(row: bill.CostRow, names: Mapping[str, str], by: str, dearest: int) -> CostLine:
     name = row.names[0]
-    shown = names.get(name or "", name)
-    if by == "endpoint" and name is None:
-        shown = report_lists.CHAT_ENDPOINT
+    shown = names.get(name or "", cost.shown_name(by, name))
     share = max(0, row.sums.cost_picousd) / dearest if dearest else 0.0
     return CostLine(shown, row.sums, share, _link(by, name))
 

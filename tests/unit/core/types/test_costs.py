@@ -43,3 +43,11 @@ def test_s13_1_what_is_not_known_is_empty_and_no_cell_is_a_formula() -> None:
     assert (second["user"], second["cost"], second["at_least"]) == ("", "10000.000000000001", "true")
     table = as_json(("user",), [unknown, partly])
     assert [row["cost"] for row in table["rows"]] == [None, Decimal("10000.000000000001")]
+
+
+def test_s13_1_chats_are_named_in_every_form_as_in_lists_of_requests() -> None:
+    rows = [CostRow((day, name), CostSums(requests=1)) for day, name in (("2026-03-01", None), (None, "responses"))]
+    lines = csv.DictReader(io.StringIO("".join(as_csv({("day", "endpoint"): rows}))))
+    assert [(line["day"], line["endpoint"]) for line in lines] == [("2026-03-01", "chat"), ("", "responses")]
+    table = as_json(("day", "endpoint"), rows)
+    assert [(row["day"], row["endpoint"]) for row in table["rows"]] == [("2026-03-01", "chat"), (None, "responses")]
