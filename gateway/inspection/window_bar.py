@@ -103,15 +103,19 @@ def window_bar(entry: turn.LedgerEntry) -> WindowBar:
 
 def _counted(left: LeftWindow, used: Json, records: Sequence[Json], tokens: int, standing: int) -> LeftWindow:
     """Adds what left in tokens: as in the bill, else estimated from its characters at the rate of those that stayed.
+    A bill counts only what the model's window would have held, so that more than twice as much is estimated, too.
     `tokens`: of the artifacts that stayed; `standing`: characters of those among them that the bill only counts."""
     counted = (used.get("economics") or {}).get("realised_tokens")
     told = sum(bool(each.get("standing")) for each in records)
     left = replace(left, standing=max(0, int((used.get("artifacts_standing") or {}).get("count") or 0) - told))
-    if not left.is_any or (isinstance(counted, int) and counted > 0):
-        return replace(left, tokens=counted if left.is_any else None)
+    if not left.is_any:
+        return left
     stayed = standing + sum(each["processed_size_chars"] for each in records if not each.get("standing"))
     per_token = stayed / tokens if tokens and stayed >= MIN_MEASURED else CHARS_PER_TOKEN
-    return replace(left, tokens=round(left.chars / per_token) or None, about=True)
+    estimate = round(left.chars / per_token)
+    if isinstance(counted, int) and counted > 0 and 2 * counted >= estimate:
+        return replace(left, tokens=counted)
+    return replace(left, tokens=estimate or None, about=True)
 
 
 def left_window(used: Json) -> LeftWindow:

@@ -118,10 +118,13 @@ def test_the_parts_of_a_window_are_its_tokens_and_what_came_back_is_apart() -> N
     fitted = window_bar(
         replace(
             entry,
-            metadata={"context_utilization": {**used, "budget_tokens": 600, "economics": {"realised_tokens": 77}}},
+            metadata={"context_utilization": {**used, "budget_tokens": 600, "economics": {"realised_tokens": 777}}},
         )
     )
     assert (fitted.full, fitted.limit, fitted.free, fitted.window) == (600, 600, 100, 1000), "the budget's, first"
-    assert (fitted.left.tokens, fitted.left.about) == (77, False), "as the bill has it"
+    assert (fitted.left.tokens, fitted.left.about) == (777, False), "as the bill has it"
+    bound = {**used, "economics": {"realised_tokens": 77}}
+    filled = window_bar(replace(entry, metadata={"context_utilization": bound}))
+    assert (filled.left.tokens, filled.left.about) == (850, True), "a bill counts no more than the window would hold"
     bounded = replace(entry, metadata={"context_utilization": {**used, "left_by": "max_turns"}})
     assert window_bar(bounded).left.by == "max_turns"
