@@ -204,14 +204,25 @@ def test_s6_the_usage_of_internal_models_is_what_they_reported(
     assert answer["usage"]["prompt_tokens"] == count_prompt(models.answered[0]), "the primary model's alone"
 
 
+WORDS = 400
+STREAMED = [{"id": "c", "choices": [{"index": 0, "delta": {"content": "lamp "}}]}] * WORDS
+"""An answer that comes as a stream, which nobody asked for."""
+
+
 @pytest.mark.parametrize(
-    ("end", "reason"), [({"cut_after": 1500}, "planner_failed"), ({"stall_after": 1500}, "planner_timeout")]
+    ("reply", "reason"),
+    [
+        ({"text": "lamp " * WORDS, "cut_after": 1500}, "planner_failed"),
+        ({"text": "lamp " * WORDS, "stall_after": 1500}, "planner_timeout"),
+        ({"chunks": STREAMED, "cut_after": 275}, "planner_failed"),
+        ({"chunks": STREAMED, "stall_after": 275}, "planner_timeout"),
+    ],
 )
 def test_s5_of_a_plan_that_breaks_off_or_is_late_what_came_is_billed(
-    start_gateway: GatewayFactory, upstream: MockUpstream, end: Json, reason: str
+    start_gateway: GatewayFactory, upstream: MockUpstream, reply: Json, reason: str
 ) -> None:
     gateway = start_gateway({"context": {"planning": "auto", "planner_timeout": 2}})
-    upstream.handler = models = InternalModels(lambda artifacts: Reply(text="lamp " * 400, **end))
+    upstream.handler = models = InternalModels(lambda artifacts: Reply(**reply))
     assert used(chat(gateway, **ASKED))["fallback_reason"] == reason
     (call,) = [each for each in rows(sqlite_url(gateway.directory), CALLS) if each["purpose"] == "planner"]
     assert call["estimated"]

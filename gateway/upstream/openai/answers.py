@@ -306,8 +306,9 @@ class HttpChunkStream:
         usage = {"usage": answer["usage"]} if answer.get("usage") else {}
         return [{**top, "choices": begun}, {**top, "choices": ended, **usage}, DONE]
 
-    async def gathered(self) -> dict[str, Any]:
+    async def gathered(self, arrived: list[bytes] | None = None) -> dict[str, Any]:
         """Reads a whole stream, which came in place of a whole answer, as the completion that it would have been.
+        `arrived`: gets, if that breaks off, the completion so far.
         Raises as `begin` and `batches`."""
         await self.begin()
         most = min(stream_record.MAX_STREAM_CHARS, self._deployment.max_answer_bytes)
@@ -327,6 +328,9 @@ class HttpChunkStream:
                 fault.may_be_charged = True
                 fault.usage = fault.usage or record.usage
                 raise
+        finally:
+            if arrived is not None:
+                arrived[:] = [jsons.dumps(record.completion())]
         if not (self.done or record.begun_are_finished):
             raise errors.UpstreamInterrupted(CLOSED)
         if missing := record.missing_finishes():
@@ -578,7 +582,7 @@ class HttpUpstream:
         told, value, raw, completion = relayable_headers(connection), None, b"", None
         try:
             if _kind(connection) == STREAM:
-                completion = await reader(connection, deployment, body).gathered()
+                completion = await reader(connection, deployment, body).gathered(arrived)
             else:
                 source = body_of(connection)
                 raw = await read_body(connection, deployment, source=source, arrived=arrived)
@@ -588,7 +592,7 @@ class HttpUpstream:
                 raise errors.UpstreamInvalidResponse("The upstream's answer is not JSON.") from error
             stream = reader(connection, deployment, body)
             stream.replay(raw, source)
-            completion = await stream.gathered()
+            completion = await stream.gathered(arrived)
         finally:
             connection.close(linger=completion is not None)
         return WholeAnswer(value, raw, connection.status, told, completion)
