@@ -413,3 +413,14 @@ async def test_frames_of_one_tenant_take_no_room_of_another() -> None:
     clock.seconds += 61
     assert await cache.first("large", ["l49"]) is None
     assert await cache.first("small", ["s"]) is None
+
+
+async def test_s4_i7_replicas_that_answered_one_request_go_on_from_the_same_frame(shared: CacheBackend) -> None:
+    """A client whose answer was lost asks another replica: their frames differ if something had to leave."""
+    first, second = (FrameCache(shared, HandClock(0.0), 60.0, 1000) for _ in range(2))
+    await first.keep("tenant", "before", b"before")
+    await first.keep("tenant", "step", b"lost")
+    await second.keep("tenant", "step", b"answered")
+    for replica in (first, second):
+        assert await replica.first("tenant", ["new", "step", "before"]) == (1, b"answered")
+        assert await replica.first("tenant", ["before"]) == (0, b"before")

@@ -26,12 +26,13 @@ class FrameCache:
         """Bytes of all keys and values in the process."""
 
     async def first(self, tenant: str, keys: Sequence[str]) -> tuple[int, bytes] | None:
-        """Returns the index of the first key that is cached, and its frame; None if no key is."""
+        """Returns the index of the first key that is cached, and its frame; None if no key is. The shared cache goes
+        before the process: of a request that two replicas answered, each would go on from its own frame else."""
         own = next(((n, value) for n, key in enumerate(keys) if (value := self._own(tenant, key)) is not None), None)
-        others = keys[: own[0]] if own is not None else keys
-        if self._shared is None or not others:
+        if self._shared is None:
             return own
-        found = await self._shared.get_many([FRAME_PREFIX + key for key in others])
+        asked = keys[: own[0] + 1] if own is not None else keys
+        found = await self._shared.get_many([FRAME_PREFIX + key for key in asked])
         return next(((n, value) for n, value in enumerate(found) if value and len(value) <= MAX_BYTES), own)
 
     async def copies(self, tenant: str, key: str) -> list[bytes]:
