@@ -15,7 +15,7 @@ from gateway.operations.screen import (
     TableColumn,
     when_text,
 )
-from gateway.operations.storage_reader import run_reading, tell_missing
+from gateway.operations.storage_reader import run_reading, tell_missing, tell_sealed
 from gateway.storage.database import DatabaseTransactions
 from gateway.storage.reports import request_list
 
@@ -58,6 +58,8 @@ def ls(call: CommandCall) -> int:
     )
 
     async def work(transactions: DatabaseTransactions) -> int:
+        if part.having.text:
+            await tell_sealed(transactions, call.err)
         found = await transactions.run(lambda connection: request_list.list_conversations(connection, part))
         has_more, missing = found.older is not None, await tell_missing(transactions, call.err)
         return call.write_list(

@@ -17,7 +17,7 @@ from gateway.operations.screen import (
     request_cost,
     when_text,
 )
-from gateway.operations.storage_reader import run_reading
+from gateway.operations.storage_reader import run_reading, tell_sealed
 from gateway.storage.database import DatabaseTransactions
 
 REQUEST_COLUMNS = (
@@ -46,10 +46,9 @@ def requests(call: CommandCall) -> int:
     query = request_search.request_query(given, options.tenant, call.clock.now(), options.limit)
 
     async def work(transactions: DatabaseTransactions) -> int:
-        search = request_search.RequestSearch(transactions)
-        if query.having.text and await search.is_sealed():
-            err.write("messages are encrypted: their text cannot be searched\n")
-        found, has_more = await _all(search, query)
+        if query.having.text:
+            await tell_sealed(transactions, err)
+        found, has_more = await _all(request_search.RequestSearch(transactions), query)
         if query.sort != "time":
             err.write(f"sorted by {query.sort}: requests of which that is not known are left out\n")
         return call.write_list(

@@ -9,6 +9,7 @@ from gateway.core.config.settings import Settings, StorageSettings
 from gateway.operations.screen import CommandCall
 from gateway.storage import bills, ledger
 from gateway.storage.database import DatabaseTransactions, migrate
+from gateway.storage.encryption import sealing
 
 SPOILT_VALUE_ERRORS = (AttributeError, OverflowError, TypeError, ValueError)
 """Errors of reading a text that SQL has written in the place of a number, which SQLite permits."""
@@ -69,3 +70,9 @@ async def tell_missing(transactions: DatabaseTransactions, err: TextIO) -> int:
     if missing:
         err.write(f"{missing} bills that an older version wrote are in no sums yet: a running server adds them\n")
     return missing
+
+
+async def tell_sealed(transactions: DatabaseTransactions, err: TextIO) -> None:
+    """Reports on `err` that texts cannot be searched, if content written now is encrypted."""
+    if await transactions.run(sealing):
+        err.write("messages are encrypted: their text cannot be searched\n")

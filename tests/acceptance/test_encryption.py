@@ -21,6 +21,7 @@ from tests.support.process import ProcessError
 from tests.support.summaries import Chat
 from tests.support.tool_loop import TOOLS, call, calls, result
 from tests.support.valkey import Valkey
+from tests.support.web_page import PageClient
 
 FIRST, SECOND = "11" * 32, "22" * 32
 NAME = "GATEWAY_STORAGE_ENCRYPTION_KEY"
@@ -168,6 +169,22 @@ def test_s12_11_the_command_seals_what_was_stored_before(
     with http(alone) as client:
         assert CANARY in client.get(f"/conversations/{conversation}/items").text
         assert CANARY in client.get(f"/memory?query={CANARY}").text
+
+
+def test_s13_9_a_search_of_sealed_text_says_that_it_can_find_none(start: Callable[..., GatewayProcess]) -> None:
+    gateway = start(FIRST)
+    chat(gateway, user(CANARY), context={"planning": "never"})
+    for command in ("ls", "requests"):
+        for words, is_told in (((CANARY,), True), ((), False)):
+            done = gateway_command(
+                command, *words, *("--config", str(gateway.config_path)), directory=gateway.directory, env=gateway.env
+            )
+            assert ("messages are encrypted" in done.stderr) == is_told, command
+            assert (CANARY in done.stdout) != is_told
+    with PageClient(gateway.url) as browser:
+        for page in ("conversations", "requests"):
+            assert "Messages are encrypted" in browser.page(f"/ui/{page}?text={CANARY}").text
+            assert "Messages are encrypted" not in browser.page(f"/ui/{page}").text
 
 
 @pytest.mark.parametrize("store", ["database", "disk"])

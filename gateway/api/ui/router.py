@@ -28,7 +28,7 @@ from gateway.api.ui.try_it import TryIt
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.types import audit_log, bill, report_lists
-from gateway.inspection import FIRST_SAID, ExplanationReader, TurnChoice
+from gateway.inspection import FIRST_SAID, ExplanationReader, TurnChoice, request_search
 from gateway.storage import LargeDocuments, audit_events
 from gateway.storage.reports import request_list
 
@@ -47,6 +47,7 @@ class ConversationPages:
 
     def __init__(self, parts: PageParts) -> None:
         self._parts = parts
+        self._search = request_search.RequestSearch(parts.transactions)
 
     async def show(self, page: PageRequest) -> PageAnswer:
         """Shows the page. Raises InvalidRequest: the searched text is too long, or the position is none."""
@@ -58,6 +59,7 @@ class ConversationPages:
             sums=sum((each.sums for each in found.found), bill.CostSums()),
             wanted={name: page.query.get(name, "") for name in FIELDS},
             is_search=any(page.query.get(name) for name in FIELDS),
+            is_sealed=bool(part.having.text) and await self._search.is_sealed(),
             is_live=part.at is None,
             ended=found.ended,
             **page.beside(found),
