@@ -151,6 +151,17 @@ def regrouped(path: Sequence[ConversationMessage]) -> list[ConversationMessage]:
     return [message for turn in turns for message in turn]
 
 
+def with_turn_of(
+    path: Sequence[ConversationMessage], results: Sequence[ConversationMessage]
+) -> list[ConversationMessage] | None:
+    """Returns a path of whole turns that ends with the turn whose calls these new results answer, where other turns
+    were committed meanwhile; None if it does already, or no turn awaits them."""
+    whole = regrouped([*path, *results])
+    moved, rest = whole[: len(path)], whole[len(path) :]
+    is_last = all(one is other for one, other in zip(moved, path, strict=True))
+    return None if is_last or any(one is not other for one, other in zip(rest, results, strict=True)) else moved
+
+
 def forwardable(
     messages: Sequence[ConversationMessage],
     follows: Sequence[ConversationMessage] = (),

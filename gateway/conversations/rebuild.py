@@ -480,9 +480,12 @@ def _delta(
     `replaces`: the system messages that were sent replace the stored ones; None: if any were sent. `known`: how many of
     the sent messages are already the end of the path."""
     path, whole = _in_turns(stored)
-    base = [*path[:whole], *message_forms.forwardable(path[whole:])]
     new = _new_messages(sent, known, _next_number(stored))
-    if not (new and new[0].role in tool_steps.RESULT_ROLES):
+    answers = bool(new) and new[0].role in tool_steps.RESULT_ROLES
+    if answers and (moved := message_forms.with_turn_of(path, new)) is not None:
+        path, whole = moved, 0
+    base = [*path[:whole], *message_forms.forwardable(path[whole:])]
+    if not answers:
         base = message_forms.without_open_calls(base)
     older = stored.older_kept
     if replaces or (replaces is None and sent.instructions):

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from openai import NotFoundError, OpenAI
+from openai import BadRequestError, NotFoundError, OpenAI
 from openai.types.chat import ChatCompletion
 
 from tests.support.answers import Json, assistant, bill_of, conversation_of, user
@@ -232,6 +232,45 @@ def test_s3_7_requests_at_once_lose_nothing(client: OpenAI, upstream: MockUpstre
     pairs = list(zip(messages[4:-1:2], messages[5:-1:2], strict=True))
     assert sorted(question["content"] for question, _ in pairs) == texts
     assert all(answer == assistant(f"echo: {question['content']}") for question, answer in pairs)
+
+
+CALL: Json = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+TOOLS: Json = {"tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]}
+
+
+@pytest.mark.parametrize("by", ["conversation", "previous_response_id"])
+def test_s3_7_a_result_after_anothers_turn_goes_to_its_call(client: OpenAI, upstream: MockUpstream, by: str) -> None:
+    """Its turn goes on at the end; nothing of either turn is lost, then or later."""
+    upstream.reply(tool_calls=[CALL])
+    first = send(client, U1, upstream=upstream, **TOOLS)
+    between = send(client, U2, reply="two", upstream=upstream, conversation=conversation_of(first))
+    assert forwarded(upstream) == [U1, U2]
+    upstream.reply(text="It is lit.")
+    called = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    loop = [U1, called, {"role": "tool", "tool_call_id": "call_1", "content": "lit"}]
+    if by == "conversation":
+        made = send(client, loop[2], upstream=upstream, conversation=conversation_of(first), **TOOLS)
+        assert conversation_of(made) == conversation_of(first)
+    else:
+        output: Any = [{"type": "function_call_output", "call_id": "call_1", "output": "lit"}]
+        client.responses.create(
+            model="gpt-4o", input=output, previous_response_id=between.id.replace("chatcmpl-", "resp_")
+        )
+    assert forwarded(upstream) == [U2, A2, *loop]
+    send(client, user("third"), upstream=upstream, conversation=conversation_of(first), **TOOLS)
+    assert forwarded(upstream) == [U2, A2, *loop, assistant("It is lit."), user("third")]
+
+
+@pytest.mark.parametrize("call_id", ["call_1", "call_2"])
+def test_s3_3_a_result_that_no_turn_awaits_is_refused(client: OpenAI, upstream: MockUpstream, call_id: str) -> None:
+    """Nor one that its call has already."""
+    upstream.reply(tool_calls=[CALL])
+    result: Json = {"role": "tool", "tool_call_id": "call_1", "content": "lit"}
+    name = conversation_of(send(client, U1, upstream=upstream, **TOOLS))
+    send(client, result, reply="one", upstream=upstream, conversation=name, **TOOLS)
+    with pytest.raises(BadRequestError) as refused:
+        send(client, {**result, "tool_call_id": call_id}, upstream=upstream, conversation=name, **TOOLS)
+    assert (refused.value.code, refused.value.param) == ("tool_call_unknown", "messages[0]")
 
 
 @pytest.mark.parametrize("wrong", ["conv_" + "0" * 32, "conv_x", "nothing like an id", "", "conv_' OR 1=1 --"])
