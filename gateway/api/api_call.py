@@ -8,6 +8,7 @@ from gateway.api.auth import KeyAuthenticator, check_known
 from gateway.api.pagination import included, parameters
 from gateway.api.request.validation import CONVERSATION_ID, check_conversation_id
 from gateway.api.server.asgi import LARGE_BODY, Receive, Scope, Send, answer_headers, json_body, read_body, send_json
+from gateway.api.server.middleware import note_caller
 from gateway.core import errors
 from gateway.core.tasks import offload_if
 from gateway.core.types import audit_log
@@ -44,7 +45,7 @@ async def received(
     raw = b"" if most is None else await read_body(scope, receive, most)
     if stored:
         check_known(caller.tenant)
-    scope["gateway"]["tenant"] = caller.tenant
+    note_caller(scope["gateway"], caller)
     return ReceivedBody(caller, raw)
 
 

@@ -12,6 +12,7 @@ from gateway.api.request.chat_shapes import BILL, MESSAGES, MODEL
 from gateway.api.request.gateway_fields import ContextField
 from gateway.api.request.validation import RequestArrival, check_spelling, parse_chat_request
 from gateway.api.server import asgi
+from gateway.api.server.middleware import note_caller
 from gateway.api.shapes import Json, said, shape
 from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import Settings
@@ -55,7 +56,7 @@ class CompressEndpoint:
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         at, started, facts = self.clock.now(), self.clock.monotonic(), scope["gateway"]
         caller = await self.auth.caller(scope)
-        facts["tenant"] = caller.tenant
+        note_caller(facts, caller)
         with self.large_bodies.place(caller.tenant) as place:
             raw = await asgi.read_body(scope, receive, self.settings.server.max_body_bytes, place)
             arrival = RequestArrival(facts["request_id"], at, started, len(raw), facts)

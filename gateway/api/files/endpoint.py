@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 from gateway.api.auth import KeyAuthenticator, check_known
 from gateway.api.pagination import Query, check_named, listed, newest_first, parameters, refuse_nul
 from gateway.api.server.asgi import App, ClientDisconnected, Receive, Scope, Send, check_encoding, header, send_json
+from gateway.api.server.middleware import note_caller
 from gateway.api.shapes import Binary, Unix, one_of, shape, shown
 from gateway.core import errors
 from gateway.core.types import audit_log
@@ -243,7 +244,7 @@ class FileEndpoint:
                 raise errors.FilesNotKept from error  # OpenAI's SDKs then send the upload again by themselves
             return
         check_known(caller.tenant)
-        scope["gateway"]["tenant"] = caller.tenant
+        note_caller(scope["gateway"], caller)
         await self.answer(caller, scope, receive, send)
 
 

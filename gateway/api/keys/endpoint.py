@@ -12,6 +12,7 @@ from gateway.api.auth import KeyAuthenticator, RuntimeKeys
 from gateway.api.keys.serializer import KeyObject, KnownKey, NewKeyObject, as_keys, changed_fields, grace_of, new_fields
 from gateway.api.pagination import Query, check_named, limit_of, listed, parameters
 from gateway.api.server.asgi import Receive, Scope, Send, json_body, read_body, send_json
+from gateway.api.server.middleware import note_caller
 from gateway.api.shapes import ListObject
 from gateway.core import errors
 from gateway.core.types.chat import RequestCaller
@@ -55,7 +56,7 @@ class KeyEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = await self._auth.admin(scope)
-        scope["gateway"]["tenant"] = caller.tenant
+        note_caller(scope["gateway"], caller)
         body = json_body(await read_body(scope, receive, MAX_BYTES)) if scope["method"] == "POST" else {}
         query = parameters(scope["query_string"].decode("latin-1"))
         record = self._record_of(caller, scope) if self._record_of is not None else None
@@ -140,7 +141,7 @@ class KeyEndpoints:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers `GET /v1/gateway/keys/self`."""
         caller = await self._auth.caller(scope)
-        scope["gateway"]["tenant"] = caller.tenant
+        note_caller(scope["gateway"], caller)
         if caller.key is None:
             raise errors.KeyNotFound("This request has no key of the gateway's own.")
         if caller.key.key_id is None:

@@ -11,6 +11,7 @@ from gateway.api.auth import KeyAuthenticator
 from gateway.api.fields import renamed
 from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.api.server.asgi import EVENT_STREAM, Receive, Scope, Send, named_event, send_json, send_start
+from gateway.api.server.middleware import note_caller
 from gateway.api.shapes import Json, said, shape
 from gateway.conversations import rebuild
 from gateway.core import errors, ids, ports
@@ -179,7 +180,7 @@ class CompactionEndpoint:
         }
         begins = response_completion.begun(made, response_completion.echo(body, store=False))
         response = response_completion.ended(begins, [item], None, {}, {})
-        scope["gateway"]["tenant"] = caller.tenant
+        note_caller(scope["gateway"], caller)
         if not body.get("stream"):
             await send_json(send, 200, response)
             return

@@ -314,6 +314,10 @@ def test_s13_18_a_refused_request_has_no_bill_and_is_found_all_the_same(
         assert all(each in browser.page("/ui/refused").text for each in ids)
     (line,) = [each for each in team.log_lines() if each.get("request_id") == ids[0]]
     assert (line["error_code"], line["tenant"], line["key_id"][:4]) == ("invalid_value", "acme", "key_")
+    with http(team, USER) as client:
+        others = [client.post("/files"), client.delete("/conversations/conv_none"), client.get("/gateway/keys/self")]
+    for each in (*ids[3:], *(other.headers["x-request-id"] for other in others)):
+        assert team.logged(each)["key_id"] == line["key_id"], "whichever endpoint it was"
 
 
 LOOKS, POOR = "gw-looks-alone-4", "gw-poor-key-5555"
