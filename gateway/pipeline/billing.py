@@ -529,4 +529,4 @@ def says(outcome: UpstreamOutcome) -> bool:
 def _has_media(messages: Sequence[Json]) -> bool:
     contents = (message.get("content") for message in messages)
     lists = (content for content in contents if type(content) is list)
-    return any(part.get("type") in counting.MEDIA for content in lists for part in dicts_of(content))
+    return any(part.get("type") in ("image_url", "input_audio") for content in lists for part in dicts_of(content))

@@ -316,10 +316,10 @@ def has_blocks(messages: list[Json], fields: Set[str]) -> bool:
     """Returns whether a message holds what not every upstream takes as it is. `fields` are those of all messages."""
     if not fields.isdisjoint((items.ANTHROPIC_BLOCKS, *plain_blocks.UNTHOUGHT)):
         return True
-    contents = (message.get("content") for message in messages)
-    parts = (part for content in contents if type(content) is list for part in content)
+    with_parts = [message for message in messages if type(message.get("content")) is list]
     known = {items.ANTHROPIC_BLOCK, *plain_blocks.UNSAID_PARTS}
-    return any(not known.isdisjoint(part) for part in parts) or any(map(plain_blocks.is_shown, messages))
+    has_known = any(not known.isdisjoint(part) for message in with_parts for part in message["content"])
+    return has_known or any(map(plain_blocks.is_shown, with_parts))
 
 
 def _are_readable(message: Json) -> bool:

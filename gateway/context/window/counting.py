@@ -8,14 +8,11 @@ from typing import Any
 
 from gateway.core import jsons, ports
 from gateway.core.types import conversation, items, tool_steps, window
-from gateway.core.types.conversation import FormNotes, MessageParts, parts_of
+from gateway.core.types.conversation import CountableForm, FormNotes
 from gateway.core.types.window import ForwardedMessages, WindowInputs
 
 REPLY_TOKENS = 3
 """Tokens with which each reply is primed (OpenAI's cookbook, "How to count tokens with tiktoken")."""
-MAX_FRAME_TOKENS = 12
-"""More tokens than any tokenizer here puts around a message, for bounds."""
-MEDIA = ("image_url", "input_audio")
 GUESSED = ("input_audio", "file", "input_image")
 COUNTED_BYTES = 30_000
 """Uncounted messages with fewer bytes in total are counted rather than estimated."""
@@ -52,7 +49,7 @@ class PromptCounter:
         material: WindowInputs,
         notes: FormNotes | None = None,
     ) -> None:
-        """`notes`: cache of sizes and parts of stored messages, shared with later requests."""
+        """`notes`: cache of the forms of stored messages, shared with later requests."""
         self._counter, self._forward, self._material = counter, forward, material
         self.text = counter.text
         """Tokens of a text."""
@@ -61,13 +58,11 @@ class PromptCounter:
         self._tools: int | None = None
         self._known: dict[int, tuple[dict[str, Any], int]] = {}
         self._plain: dict[int, tuple[dict[str, Any], int]] | None = None
-        self._sizes: dict[int, tuple[dict[str, Any], tuple[int, int]]] = {}
-        self._notes = notes = notes if notes is not None else FormNotes()
-        self._noted = notes.sizes
+        self._forms: dict[int, CountableForm] = {}
+        self._noted = notes.forms if notes is not None else {}
         self._lasting = {id(message.body) for message in material.messages if message.is_stored_form}
-        if max(len(self._noted), len(notes.parts)) > len(self._lasting) + MAX_STALE:
+        if len(self._noted) > len(self._lasting) + MAX_STALE:
             self._noted.clear()
-            notes.parts.clear()
         self._bounds: dict[int, tuple[dict[str, Any], int]] = {}
         self._least_texts: dict[int, tuple[str, int]] = {}
         self._total: tuple[ForwardedMessages, int] | None = None
@@ -121,7 +116,7 @@ class PromptCounter:
         That takes some milliseconds however long the messages are."""
         counts = self._plain_counts()
         unknown = [m for m in forwarded.messages if id(m) not in self._known and id(m) not in counts]
-        if sum(self._size(message)[0] for message in unknown) <= COUNTED_BYTES:
+        if sum(self._form(message).max_tokens for message in unknown) <= COUNTED_BYTES:
             return self.total(forwarded)
         skipped = {id(message) for message in unknown}
         known = sum(self.message(m) for m in forwarded.messages if id(m) not in skipped)
@@ -129,12 +124,11 @@ class PromptCounter:
 
     def _estimated(self, messages: list[dict[str, Any]]) -> tuple[int, bool]:
         """Estimates the tokens of messages, and returns whether they were counted."""
-        parts, calls = [], 0
-        for message in messages:
-            _, each, made = self._said(message)
-            parts.append(each)
-            calls += made
-        tokens, counted = self._counter.estimate_parts(parts)
+        return self._estimated_forms(list(map(self._form, messages)))
+
+    def _estimated_forms(self, forms: Sequence[CountableForm]) -> tuple[int, bool]:
+        tokens, counted = self._counter.estimate_parts([form.parts for form in forms])
+        calls = sum(form.calls for form in forms) if self.saved_per_call else 0
         return tokens - self._counter.with_margin(self.saved_per_call * calls), counted
 
     def exact(self, forwarded: ForwardedMessages) -> PromptCount:
@@ -155,7 +149,7 @@ class PromptCounter:
 
     def _estimate_of(self, forwarded: ForwardedMessages) -> PromptCount:
         parts, estimated = self._parts(), any(map(_has_guess, forwarded.messages))
-        groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        groups: dict[str, list[CountableForm]] = defaultdict(list)
         stored = self._stored_counts()
         for message, index in zip(forwarded.messages, forwarded.indexes, strict=True):
             known = stored.get(id(message))
@@ -167,9 +161,9 @@ class PromptCounter:
             elif known is not None:
                 self._add(parts, index, self._as_taken(message, known[1]))
             else:
-                groups[self._part_of(index)].append(message)
-        for part, messages in groups.items():
-            tokens, counted = self._estimated(messages)
+                groups[self._part_of(index)].append(self._form(message))
+        for part, forms in groups.items():
+            tokens, counted = self._estimated_forms(forms)
             estimated |= not counted
             parts[part] += tokens
         return self._sum(parts, estimated=estimated)
@@ -178,10 +172,9 @@ class PromptCounter:
         """Returns at least the exact count: no token of a byte-level vocabulary is shorter than one byte."""
         if self._bound is not None and self._bound[0] is forwarded:
             return self._bound[1]
-        framed = (MAX_FRAME_TOKENS + self.added_per_message) * len(forwarded.messages)
-        for size, media in map(self._size, forwarded.messages):
-            framed += size + media
-        bound = (framed + self._extra_bytes + REPLY_TOKENS) * max(1.0, self._counter.margin)
+        texts = sum(form.max_tokens for form in map(self._form, forwarded.messages)) + self._extra_bytes + REPLY_TOKENS
+        rounded = (1 + self.added_per_message) * len(forwarded.messages)
+        bound = texts * max(1.0, self._counter.margin) + rounded
         self._bound = forwarded, bound
         return bound
 
@@ -201,7 +194,7 @@ class PromptCounter:
         stored, size = self._stored_counts(), 0
         for message in forwarded.messages:
             if id(message) not in stored:
-                size += self._size(message)[0]
+                size += self._form(message).max_tokens
                 if size > COUNTED_BYTES:
                     return True
         return False
@@ -323,32 +316,14 @@ class PromptCounter:
     def _sum(self, parts: dict[str, int], *, estimated: bool) -> PromptCount:
         return PromptCount(sum(parts.values()), parts, estimated or not self._counter.is_own)
 
-    def _size(self, message: dict[str, Any]) -> tuple[int, int]:
-        """Returns the bytes of a message as JSON without its media, and the tokens of its media."""
+    def _form(self, message: dict[str, Any]) -> CountableForm:
         name = id(message)
-        known = self._noted.get(name) or self._sizes.get(name)
+        known = self._noted.get(name) or self._forms.get(name)
         if known is None:
-            known = message, self._measure(message)
-            lasts = name in self._lasting and not known[1][1]  # tokens of images depend on the model
-            (self._noted if lasts else self._sizes)[name] = known
-        return known[1]
-
-    def _said(self, message: dict[str, Any]) -> tuple[dict[str, Any], MessageParts, int]:
-        """Returns the message, its parts, and the number of its tool calls."""
-        known = self._notes.parts.get(id(message))
-        if known is None:
-            known = message, self._counter.parts(message), _calls(message)
-            if id(message) in self._lasting and not known[1].media:
-                self._notes.parts[id(message)] = known
+            known = CountableForm.of(message, self._counter.parts(message), _calls(message))
+            lasts = name in self._lasting and not known.parts.media  # their tokens depend on the model
+            (self._noted if lasts else self._forms)[name] = known
         return known
-
-    def _measure(self, message: dict[str, Any]) -> tuple[int, int]:
-        parts = parts_of(message.get("content"))
-        media = [part for part in parts if _is_media(part)]
-        if not media:
-            return len(jsons.dumps(message)), 0
-        rest = [part for part in parts if not _is_media(part)]
-        return len(jsons.dumps({**message, "content": rest})), self._counter.message({"content": media})
 
 
 def prompt_tokens(counter: ports.TokenCounter, messages: Sequence[dict[str, Any]], forward: dict[str, Any]) -> int:
@@ -367,14 +342,6 @@ def prompt_tokens(counter: ports.TokenCounter, messages: Sequence[dict[str, Any]
 def _calls(message: dict[str, Any]) -> int:
     """Returns the number of a message's tool calls."""
     return len(message.get("tool_calls") or ())
-
-
-def _is_media(part: Any) -> bool:
-    if not isinstance(part, dict):
-        return False
-    if part.get("type") in MEDIA or items.pdf_data(part) is not None:
-        return True
-    return items.named_file(part) is not None or items.named_picture(part) is not None
 
 
 def _has_guess(message: dict[str, Any]) -> bool:

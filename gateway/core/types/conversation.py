@@ -171,6 +171,22 @@ class MessageParts(NamedTuple):
     media: list[int]
 
 
+class CountableForm(NamedTuple):
+    """A message with its countable parts, the number of its tool calls, and the most tokens that any byte-level
+    tokenizer can count in it: one for each byte of its texts."""
+
+    message: dict[str, Any]
+    parts: MessageParts
+    calls: int
+    max_tokens: int
+
+    @classmethod
+    def of(cls, message: dict[str, Any], parts: MessageParts, calls: int) -> "CountableForm":
+        frame, texts, media = parts
+        size = sum(len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass")) for text in texts)
+        return cls(message, parts, calls, frame + size + sum(media))
+
+
 @record
 class FoundResults:
     """The artifacts of the tool results in the first `messages` of a conversation, whose current turn begins at index
@@ -198,9 +214,8 @@ class FormNotes:
     that no other object can get that `id()`. A path cached in the process retains its notes; all of them can be
     recomputed.
 
-    Of forms: `sizes` are bytes of a form's JSON, if it has no media (their tokens depend on the model: here 0),
-    `parts` the countable parts of such a form, with the number of its calls, `results` the artifact id, text, tool and
-    arguments of a tool result.
+    Of forms: `forms` are what is countable of them, if they have no media (whose tokens depend on the model), `results`
+    the artifact id, text, tool and arguments of a tool result.
 
     Of the path as the latest request had it: `found` are the artifacts of its beginning, `standing` the records of
     those that are unchanged, by message index, `unlisted` those of these that a stored bill omits
@@ -211,8 +226,7 @@ class FormNotes:
     every result is where it belongs.
     """
 
-    sizes: dict[int, tuple[dict[str, Any], tuple[int, int]]] = field(default_factory=dict)
-    parts: dict[int, tuple[dict[str, Any], MessageParts, int]] = field(default_factory=dict)
+    forms: dict[int, CountableForm] = field(default_factory=dict)
     results: dict[int, tuple[dict[str, Any], tuple[str, str, str, str]]] = field(default_factory=dict)
     found: FoundResults | None = None
     standing: dict[int, tuple[Artifact, ArtifactUsageRecord]] = field(default_factory=dict)

@@ -28,14 +28,18 @@ def turn_starts(roles: Iterable[str]) -> list[int]:
     A user message begins a turn, unless it follows the results of a tool loop that continues: agents put reminders,
     skills and interjections of a person there (guarantee §4 I4).
     """
+    by_index = [*roles]
     starts: list[int] = []
-    in_loop = False
-    for index, role in enumerate(roles):  # `in_loop_after` without a call for each message
-        if role == "user":
-            if not in_loop:
-                starts.append(index)
-        elif role not in INSTRUCTION_ROLES:
-            in_loop = role in RESULT_ROLES
+    in_loop, seen = False, 0
+    for index in [index for index, role in enumerate(by_index) if role == "user"]:  # few, in an agent's session
+        before = index - 1
+        while before >= seen and by_index[before] in INSTRUCTION_ROLES:
+            before -= 1
+        if before >= seen:
+            in_loop = by_index[before] in RESULT_ROLES
+        seen = index + 1
+        if not in_loop:
+            starts.append(index)
     return starts
 
 

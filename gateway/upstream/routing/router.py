@@ -700,10 +700,10 @@ def _sent(
 ) -> tuple[upstreams.UpstreamRequest, tool_calls.Names]:
     """Returns the request as sent upstream, and the tools that are sent as functions."""
     body = request.body
-    called = [message for message in body.get("messages") or () if message.get("tool_calls")]
-    if not called and not body.get("tools") and body.get("tool_choice") is None:
+    calls = [call for message in body.get("messages") or () for call in message.get("tool_calls") or ()]
+    if not calls and not body.get("tools") and body.get("tool_choice") is None:
         return request, {}
-    taken = _taken(deployment, body)
+    taken = _taken(deployment, body, calls)
     return request if taken is body else replace(request, body=taken), _translated(deployment, body)
 
 
@@ -715,18 +715,18 @@ def _translated(deployment: ModelDeployment, body: Json) -> tool_calls.Names:
     return {} if deployment.protocol == RESPONSES else {n: kind for n, kind in names.items() if kind != items.CUSTOM}
 
 
-def _taken(deployment: ModelDeployment, body: Json) -> Json:
-    """Returns the body as the upstream accepts it: unchanged where it has no such tools."""
+def _taken(deployment: ModelDeployment, body: Json, calls: Sequence[Json]) -> Json:
+    """Returns the body, which has these calls, as the upstream accepts it: unchanged where it has no such tools."""
     takes = takes_freeform(deployment)
     if (takes and deployment.protocol == RESPONSES) or "messages" not in body:
         return body
     choice = body.get("tool_choice")
-    calls = [call for message in body["messages"] for call in message.get("tool_calls") or ()]
-    typed = any(isinstance(each, dict) and items.TYPED in each for each in (*calls, *(body.get("tools") or ())))
+    fields = set[str]().union(*(each for each in calls if isinstance(each, dict)))
+    typed = items.TYPED in fields.union(*(each for each in body.get("tools") or () if isinstance(each, dict)))
     if takes:
         return tool_calls.without_typed(body) if typed else body
     chosen = isinstance(choice, dict) and choice.get("type") != "function"
-    if not (typed or chosen or tool_calls.names_of(body) or any("custom" in call for call in calls)):
+    if not (typed or chosen or tool_calls.names_of(body) or "custom" in fields):
         return body
     return tool_calls.without_freeform(body, keeps_allowed=deployment.protocol == RESPONSES)
 
