@@ -112,6 +112,17 @@ def test_a_fault_is_told_and_the_question_stays(open_page: Opening) -> None:
     page.errors[:] = [each for each in page.errors if "status of 404" not in each]  # Chromium's own line
 
 
+def test_a_wrong_figure_in_a_closed_section_is_told(open_page: Opening) -> None:
+    page = open_page("/ui/try")
+    settings = page.page.locator("summary:has-text('Context settings')")
+    settings.click()
+    page.page.fill("#try-limit", "many")
+    settings.click()
+    ask(page, "Is anybody there?")
+    assert "max_input_tokens must be a whole number" in page.page.inner_text("#try-talk .failed .said")
+    page.errors[:] = [each for each in page.errors if "status of 400" not in each]  # Chromium's own line
+
+
 @pytest.mark.parametrize("narrow", [False, True])
 def test_without_a_script_the_answer_is_a_page(open_page: Opening, world: World, narrow: bool) -> None:
     page = open_page("/ui/try", scripts=False, **({"size": NARROW} if narrow else {}))
