@@ -33,6 +33,13 @@ def test_compose_passes_the_names_that_its_comments_tell_to_set() -> None:
 
 
 @pytest.mark.parametrize("name", ["compose.yaml", "compose.replicas.yaml"])
+def test_what_a_gateway_needs_is_started_again_with_it(name: str) -> None:
+    """After a restart of the machine: else the gateway is there and its database is not."""
+    services = yaml.safe_load((DEPLOY / name).read_text())["services"]
+    assert {each.get("restart") for each in services.values()} - {"no"} == {"unless-stopped"}
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.replicas.yaml"])
 def test_a_database_that_is_still_being_made_is_not_healthy(name: str) -> None:
     """PostgreSQL's image answers on the socket alone meanwhile; the migration of replicas runs once, and would fail."""
     postgres = yaml.safe_load((DEPLOY / name).read_text())["services"]["postgres"]
