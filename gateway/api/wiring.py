@@ -20,6 +20,7 @@ from gateway.api.conversations.replay_endpoint import ReplayEndpoint
 from gateway.api.conversations.transfer_endpoints import ExportedConversation, ImportedConversations
 from gateway.api.conversations.turn_endpoints import TurnEndpoints
 from gateway.api.files.endpoint import FileEndpoints
+from gateway.api.files.uploads import UploadEndpoints
 from gateway.api.keys.endpoint import KeyEndpoints, key_routes
 from gateway.api.mcp.endpoint import McpEndpoint
 from gateway.api.messages.count_tokens import CountTokens, ListedModels
@@ -129,15 +130,10 @@ class WiredApi:
         self.relay = RelayEndpoint(
             router=router, upstream=passthrough, auth=auth, settings=settings, metering=metering, bodies=bodies
         )
-        documents = self._documents
-        self._files = FileEndpoints(
-            documents.service,
-            documents.callers,
-            auth,
-            self.relay,
-            documents.served_here,
-            max_bytes=settings.files.max_bytes,
-        )
+        documents, most = self._documents, settings.files.max_bytes
+        shared = documents.callers, auth, self.relay, documents.served_here, most
+        self._files = FileEndpoints(documents.service, *shared)
+        self._uploads = UploadEndpoints(documents.uploads, *shared)
 
     def _wire_conversations(self) -> None:
         settings, storage, auth = self._settings, self._storage, self._auth
@@ -221,6 +217,10 @@ class WiredApi:
             ("GET POST", "/v1/files", self._files.all),
             ("GET DELETE", "/v1/files/{file_id}", self._files.one),
             ("GET", "/v1/files/{file_id}/content", self._files.content),
+            ("POST", "/v1/uploads", self._uploads.all),
+            ("POST", "/v1/uploads/{upload_id}/parts", self._uploads.parts),
+            ("POST", "/v1/uploads/{upload_id}/complete", self._uploads.complete),
+            ("POST", "/v1/uploads/{upload_id}/cancel", self._uploads.cancel),
             ("", "/v1/files", self.relay),  # whatever else is sent there
             ("", "/v1/files/{rest:path}", self.relay),
             ("GET", "/v1/memory", memories.all),

@@ -402,7 +402,7 @@ class BilledModel:
             return self.call(ask.purpose, reported, estimated=False)
         if not charged:
             nothing = self.call(ask.purpose, {"prompt_tokens": 0, "completion_tokens": 0}, estimated=False)
-            return replace(nothing, prices={**bill.FREE, **self.facts.prices})
+            return replace(nothing, prices={**bill.UNCHARGED, **self.facts.prices})
         answer = self._answer_tokens(text_of(body))
         if not answer:
             begun = self._answer_tokens(text_begun(b"".join(arrived)))

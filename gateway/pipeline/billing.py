@@ -422,7 +422,7 @@ class UsageCount:
         usage, estimated = await self._usage(run, outcome)
         tier, prepared = (outcome.completion or run.said.completion or {}).get("service_tier"), run.prepared
         known = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
-        prices = prepared.facts.prices if outcome.charged else {**bill.FREE, **prepared.facts.prices}
+        prices = prepared.facts.prices if outcome.charged else {**bill.UNCHARGED, **prepared.facts.prices}
         return usage, cost.price_call("primary", prepared.wire.deployment.route, known, prices, estimated=estimated)
 
     async def of_failure(self, run: RequestRun, error: errors.GatewayError) -> bill.CallCost:

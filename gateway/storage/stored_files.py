@@ -18,6 +18,8 @@ from gateway.core.types import artifacts, audit_log, report_lists
 from gateway.core.types.files import (
     DOCUMENT_KINDS,
     SEALED_ENDING,
+    UPLOAD,
+    UPLOAD_PART,
     UPLOADED,
     ContentPlace,
     FileQuery,
@@ -141,6 +143,17 @@ class FileRows(CachedRows):
         now = self.clock.now()
         return await self._transactions.run(lambda connection: _find(connection, tenant, file_id, now))
 
+    async def ids_of(self, tenant: str, purpose: str) -> list[str]:
+        """Lists the ids of a tenant's files of a purpose."""
+        query = sa.select(FILE.id).where(FILE.tenant == tenant, FILE.purpose == purpose).order_by(FILE.created_at)
+        return await self._transactions.run(lambda connection: list(connection.execute(query).scalars()))
+
+    async def sum_of(self, tenant: str, purpose: str) -> int:
+        """Sums the bytes of a tenant's files of a purpose."""
+        query = sa.select(sa.func.coalesce(sa.func.sum(FILE.bytes), 0))
+        query = query.where(FILE.tenant == tenant, FILE.purpose == purpose, living(self.clock.now()))
+        return await self._transactions.run(lambda connection: int(connection.execute(query).scalar_one()))
+
     async def delete(self, tenant: str, file_id: str, by: audit_log.AuditActor | None) -> ContentPlace | None:
         """Deletes a file and what conversations hold of it; with the last file of a content, also what was read of
         that. Returns the place of a content that no file has any more, else None.
@@ -151,7 +164,7 @@ class FileRows(CachedRows):
             alone_with_files(connection, tenant)
             connection.execute(sa.select(FILE.id).where(FILE.tenant == tenant, FILE.id == file_id).with_for_update())
             record, place = _find(connection, tenant, file_id, None)
-            groups, held = _let_go(connection, tenant, record, now)
+            groups, held = ((), []) if is_unfinished(file_id) else _let_go(connection, tenant, record, now)
             groups = (*groups, artifacts.cache_group(tenant, file_id))
             connection.execute(files.delete().where(FILE.id == file_id))
             others = sa.select(FILE.id).where(FILE.tenant == tenant, FILE.digest == record.digest).limit(1)
@@ -213,6 +226,11 @@ class FileRows(CachedRows):
         return [each for each in objects if each not in held]
 
 
+def is_unfinished(file_id: str) -> bool:
+    """Returns whether an id is that of no file yet: of an upload in parts, or of a part."""
+    return file_id.startswith((UPLOAD, UPLOAD_PART))
+
+
 def living(now: datetime) -> sa.ColumnElement[bool]:
     """Returns the condition that a file has not expired."""
     return sa.or_(FILE.expires_at.is_(None), FILE.expires_at > now)
@@ -248,6 +266,7 @@ def _page(
 ) -> report_lists.QueryPage[FileRecord]:
     """`last`: where `query.after` stood, if it is deleted."""
     where = [FILE.tenant == tenant, living(now)]
+    where += [~FILE.id.startswith(each, autoescape=True) for each in (UPLOAD, UPLOAD_PART)]
     if query.purpose is not None:
         where.append(FILE.purpose == query.purpose)
     columns = (FILE.created_at, FILE.id)

@@ -1,8 +1,9 @@
 """§14.5: `/v1/files` where files are kept here, by the official SDK's own methods, and what hostile forms get."""
 
+import hashlib
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal, cast
 
 import httpx
 import openai
@@ -86,6 +87,79 @@ def test_s14_5_files_by_the_sdks_own_methods(guarded: GatewayProcess, upstream: 
         assert client.files.content(again.id).content == content  # its content stays with its last file
         client.files.delete(again.id)
     assert not upstream.requests
+
+
+def test_s14_5_a_file_that_is_uploaded_in_parts(guarded: GatewayProcess, upstream: MockUpstream) -> None:
+    """By the SDK's own helper, and by hand in another order; only the file is listed and found."""
+    content = bytes(range(256)) * 12_000
+    about: Any = {"filename": "a.txt", "bytes": len(content), "mime_type": "text/plain", "purpose": "user_data"}
+    with sdk(guarded) as client, sdk(guarded, BOB) as stranger:
+        made = client.uploads.upload_file_chunked(
+            file=content, filename="a.txt", bytes=len(content), mime_type="text/plain", purpose="user_data",
+            part_size=1_000_000, md5=hashlib.md5(content, usedforsecurity=False).hexdigest(),
+        )  # fmt: skip
+        assert made.file is not None
+        assert (made.status, made.file.filename, made.file.bytes) == ("completed", "a.txt", len(content))
+        assert client.files.content(made.file.id).content == content
+        begun = client.uploads.create(**about, expires_after={"anchor": "created_at", "seconds": 7200})
+        assert (begun.status, begun.bytes, begun.expires_at) == ("pending", len(content), begun.created_at + 3600)
+        ends = [client.uploads.parts.create(begun.id, data=each).id for each in (content[9:], content[:9])]
+        with pytest.raises(openai.NotFoundError) as unknown:
+            stranger.uploads.parts.create(begun.id, data=b"x")
+        assert unknown.value.param == "upload_id"
+        for file_id in (begun.id, ends[0]):
+            for ask in (client.files.retrieve, client.files.content, client.files.delete):
+                with pytest.raises(openai.NotFoundError):
+                    ask(file_id)
+        assert [each.id for each in client.files.list()] == [made.file.id]
+        for wrong, param in (
+            ({"part_ids": ends[:1]}, "part_ids"),
+            ({"part_ids": [ends[1], begun.id]}, "part_ids[1]"),
+            ({"part_ids": [ends[1], ends[0]], "md5": "0" * 32}, "md5"),
+        ):
+            with pytest.raises(openai.BadRequestError) as refused:
+                client.uploads.complete(begun.id, **cast(Any, wrong))
+            assert refused.value.param == param
+        other = client.uploads.complete(begun.id, part_ids=ends[::-1]).file
+        assert other is not None
+        assert other.expires_at == other.created_at + 7200
+        assert client.files.content(other.id).content == content
+        with pytest.raises(openai.NotFoundError):
+            client.uploads.complete(begun.id, part_ids=ends[::-1])
+        assert {client.files.delete(each.id).id for each in client.files.list()} == {made.file.id, other.id}
+    assert not upstream.requests
+
+
+def test_s14_5_an_upload_in_parts_takes_no_more_than_its_file_may(guarded: GatewayProcess) -> None:
+    """What its parts hold counts, but not beside their file; what is cancelled counts no more."""
+    about: Any = {"filename": "a.txt", "mime_type": "text/plain", "purpose": "vision"}
+    with sdk(guarded, SMALL) as client:
+        begun = client.uploads.create(**about, bytes=700)
+        with pytest.raises(openai.APIStatusError) as full:
+            client.uploads.parts.create(begun.id, data=b"x" * 1001)
+        assert full.value.code == "files_quota_exceeded"
+        part_id = client.uploads.parts.create(begun.id, data=b"x" * 700).id
+        assert client.uploads.cancel(begun.id).status == "cancelled"
+        with pytest.raises(openai.NotFoundError):
+            client.uploads.complete(begun.id, part_ids=[part_id])
+        begun = client.uploads.create(**about, bytes=1000)
+        part_id = client.uploads.parts.create(begun.id, data=b"x" * 1000).id
+        made = client.uploads.complete(begun.id, part_ids=[part_id]).file
+        assert made is not None
+        assert client.files.content(made.id).content == b"x" * 1000
+        client.files.delete(made.id)
+    with sdk(guarded) as client:
+        with pytest.raises(openai.APIStatusError) as too_large:
+            client.uploads.create(**about, bytes=10**15)
+        assert (too_large.value.status_code, too_large.value.param) == (413, "bytes")
+        for more, param in (
+            ({"bytes": 0}, "bytes"),
+            ({"bytes": 1, "purpose": "x"}, "purpose"),
+            ({"bytes": 1, "filename": ""}, "filename"),
+        ):
+            with pytest.raises(openai.BadRequestError) as wrong:
+                client.uploads.create(**{**about, **more})
+            assert wrong.value.param == param
 
 
 def test_s14_5_a_range_of_a_content(guarded: GatewayProcess) -> None:

@@ -38,14 +38,17 @@ class UploadForm:
     """An upload form. `pieces` is read once, to its end; then `said` returns the form's other fields.
     Raises InvalidRequest: it is no form with a boundary; RequestTooLarge: by its declared length."""
 
-    def __init__(self, scope: Scope, receive: Receive, max_bytes: int, own: tuple[str, ...] = ()) -> None:
-        """`own`: further fields that the form may have."""
+    def __init__(
+        self, scope: Scope, receive: Receive, max_bytes: int, own: tuple[str, ...] = (), file: str = "file"
+    ) -> None:
+        """`own`: further fields that the form may have; `file`: the name of the file's field."""
         check_encoding(scope)
         kind, options = parse_options_header(header(scope, b"content-type") or "")
         self._boundary = options.get("boundary", "")
+        self._name = file
         if kind != FORM or not self._boundary:
             raise errors.InvalidRequest(
-                "The request must be a multipart/form-data form.", param="file", code="invalid_form"
+                "The request must be a multipart/form-data form.", param=file, code="invalid_form"
             )
         declared = header(scope, b"content-length") or ""
         self._most = max_bytes + AROUND
@@ -85,10 +88,14 @@ class UploadForm:
                 if len(value) > MAX_FIELD:
                     raise errors.invalid(_shown(current), f"must have {MAX_FIELD} bytes at most")
 
+    def check(self) -> None:
+        """Raises InvalidRequest: the form had no file."""
+        if self._file is None:
+            raise errors.missing(self._name)
+
     def said(self) -> UploadFields:
         """Returns the name and the fields of the file. Raises InvalidRequest: a field is missing or breaks its rule."""
-        if self._file is None:
-            raise errors.missing("file")
+        self.check()
         purpose = self._fields.get("purpose")
         if purpose is None:
             raise errors.missing("purpose")
@@ -111,17 +118,17 @@ class UploadForm:
         return int(text)
 
     def _begin(self, segment: MultipartSegment) -> None:
-        if segment.name != "file":
+        if segment.name != self._name:
             return
         if self._file is not None:
-            raise errors.invalid("file", "must be one file")
+            raise errors.invalid(self._name, "must be one file")
         if segment.filename is None:
-            raise errors.invalid("file", "must be a file, with a filename")
+            raise errors.invalid(self._name, "must be a file, with a filename")
         self._file = segment
 
     def _keep(self, name: str, value: bytes) -> None:
         if name not in self._known:
-            raise errors.invalid(name[:64] or "field", f"is not known; known are file, {', '.join(FIELDS)}")
+            raise errors.invalid(name[:64] or "field", f"is not known; known are {self._name}, {', '.join(FIELDS)}")
         if name in self._fields:
             raise errors.invalid(name, "must be given once")
         try:
@@ -148,10 +155,11 @@ class UploadForm:
             is_name = any(isinstance(each, UnicodeError) for each in (error, *error.args))
             why = "the file's name, and those of fields, must be UTF-8" if is_name else error
             text = f"The multipart form cannot be read: {why}."
-            raise errors.InvalidRequest(text, param="file", code="invalid_form") from None
+            raise errors.InvalidRequest(text, param=self._name, code="invalid_form") from None
 
     def _too_large(self) -> errors.RequestTooLarge:
-        return errors.RequestTooLarge(f"The file exceeds {self._most - AROUND} bytes (files.max_bytes).", param="file")
+        most = f"{self._most - AROUND} bytes{' (files.max_bytes)' if self._name == 'file' else ''}"
+        return errors.RequestTooLarge(f"The file exceeds {most}.", param=self._name)
 
 
 def _shown(segment: Any) -> str:
@@ -238,7 +246,8 @@ class FileEndpoint:
             try:
                 await self.relay(scope, receive, send)
             except errors.UpstreamError as error:
-                if scope["method"] != "POST" or error.status not in NO_SUCH_PATH or not self.serves.may(caller):
+                is_new = scope["method"] == "POST" and "upload_id" not in scope["path_params"]
+                if not is_new or error.status not in NO_SUCH_PATH or not self.serves.may(caller):
                     raise
                 self.serves.keeps_none(caller)
                 raise errors.FilesNotKept from error  # OpenAI's SDKs then send the upload again by themselves

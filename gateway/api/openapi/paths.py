@@ -23,6 +23,7 @@ from gateway.api.conversations.replay_request import ReplayField
 from gateway.api.conversations.transfer_endpoints import ConversationExport
 from gateway.api.conversations.turn_endpoints import TurnDetailsObject, TurnObject
 from gateway.api.files.endpoint import FileObject, FileUpload
+from gateway.api.files.uploads import PartObject, Upload, UploadPart, UploadParts, UploadRequest
 from gateway.api.keys.serializer import KeyObject, NewKeyObject, Rotation
 from gateway.api.messages.count_tokens import CountedTokens
 from gateway.api.messages.endpoint import Message, MessageEvent, MessagesError, MessagesRequest
@@ -202,6 +203,10 @@ OPERATIONS: list[tuple[Any, ...]] = [
     ("POST /v1/files", "Upload a file", FileObject, "", {FORM: FileUpload}),
     (f"GET {FILE}", "A file", FileObject),
     (f"DELETE {FILE}", "Delete a file for good", Deleted[Literal["file"]]),
+    ("POST /v1/uploads", "Begin an upload in parts", Upload, "", UploadRequest),
+    ("POST /v1/uploads/{upload_id}/parts", "Upload a part", PartObject, "", {FORM: UploadPart}),
+    ("POST /v1/uploads/{upload_id}/complete", "Make a file of the parts", Upload, "", UploadParts),
+    ("POST /v1/uploads/{upload_id}/cancel", "Drop an upload", Upload),
     (f"GET {FILE}/content", "The content of a file", {RAW: Binary}),
     (f"POST {CLASSIC}/chat", "Say something", ClassicAnswer, "", ClassicMessage),
     (f"POST {CLASSIC}/chat/stream", "The same as a stream", {STREAM: DELTAS}, "", ClassicMessage),

@@ -233,7 +233,7 @@ class InternalCall:
     estimated: bool = False
 
 
-FREE = {"input_cost_per_token": Decimal(0), "output_cost_per_token": Decimal(0)}
+UNCHARGED = {"input_cost_per_token": Decimal(0), "output_cost_per_token": Decimal(0)}
 """Prices of a call that was not charged, whose usage is zero, for a model that has none."""
 FAILED_TRY = "failed_try"
 """The purpose of a call of the model, or of a fallback, that failed before another one answered."""

@@ -10,8 +10,8 @@ FILE_PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "eva
 """OpenAI's purposes of files."""
 READ_PURPOSES = ("assistants", "user_data")
 """Purposes of files that questions are asked about: these are read in the background after the upload."""
-
-
+UPLOAD, UPLOAD_PART = "upload_", "part_"
+"""How ids of what is no file yet begin: an upload in parts, and a part, whose purpose is the id of its upload."""
 UPLOADED, PROCESSED, FAILED = "uploaded", "processed", "error"
 """OpenAI's status of a file that is to be read, that was read or needs no reading, and that cannot be read."""
 

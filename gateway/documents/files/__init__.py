@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gateway.documents.files.background_reading import ReadingFiles
     from gateway.documents.files.factory import folder_of, open_files, open_stores, store_of
     from gateway.documents.files.file_service import CallersFiles, FileService, FilesHere, UploadFields, are_relayed
+    from gateway.documents.files.uploads import PartUploads, PendingUpload
     from gateway.documents.files.wiring import WiredDocuments
 else:
     __getattr__ = lazy_face(
@@ -21,6 +22,7 @@ else:
             "background_reading": "ReadingFiles",
             "factory": "folder_of open_files open_stores store_of",
             "file_service": "CallersFiles FileService FilesHere UploadFields are_relayed",
+            "uploads": "PartUploads PendingUpload",
             "wiring": "WiredDocuments",
         },
     )
@@ -29,6 +31,8 @@ __all__ = [
     "CallersFiles",
     "FileService",
     "FilesHere",
+    "PartUploads",
+    "PendingUpload",
     "ReadingFiles",
     "UploadFields",
     "WiredDocuments",

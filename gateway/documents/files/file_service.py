@@ -57,6 +57,8 @@ class UploadFields:
     purpose: str
     media_type: str
     expires_after: float | None = None
+    file_id: str | None = None
+    """None: a new one."""
 
 
 Added = Callable[[str, str], None]
@@ -90,12 +92,18 @@ class FileService:
         self._turns = SharedRoom(PIECES_AT_ONCE)
 
     async def add(
-        self, caller: RequestCaller, pieces: AsyncIterator[bytes], said: Callable[[], UploadFields]
+        self,
+        caller: RequestCaller,
+        pieces: AsyncIterator[bytes],
+        said: Callable[[], UploadFields],
+        *,
+        freed: int = 0,
     ) -> FileRecord:
         """Stores a file. `said` is called after all pieces have arrived; if it raises, nothing is left behind.
+        `freed`: bytes that count in quotas now, and are deleted afterwards.
         Raises RequestTooLarge: beyond `files.max_bytes`; FilesQuotaExceeded: beyond what the tenant, or the key, may
         store; StorageUnavailable: it cannot be stored."""
-        most = self._room(caller, await self._rows.kept(caller.tenant, _key_id(caller)))
+        most = self._room(caller, await self._rows.kept(caller.tenant, _key_id(caller)), freed)
         place = ContentPlace(self._current, object_name(caller.tenant, self._vault))
         store, passed = self._stores[place.store], _CountedStream(self._settings.max_bytes, most)
         async with aclosing(self._kept_in_turns(caller.tenant, pieces)) as kept_pieces:
@@ -106,7 +114,7 @@ class FileService:
         try:
             record = self._record(caller, said(), passed)
             found = await self._rows.add(
-                caller.tenant, record, place, lambda kept: _check(self._room(caller, kept), record.size)
+                caller.tenant, record, place, lambda kept: _check(self._room(caller, kept, freed), record.size)
             )
         except CommitUnknown:
             raise  # the content may belong to a file, now or soon: if not, the upkeep deletes it
@@ -136,16 +144,20 @@ class FileService:
         Raises FileNotFound: the tenant has none of that id; StorageUnavailable: the store of the content is not
         configured; or, while it is read, cannot be reached."""
         record, place = await self._rows.find(tenant, _checked(file_id))
+        return record, self.pieces_at(tenant, place, start)
+
+    def pieces_at(self, tenant: str, place: ContentPlace, start: int = 0) -> AsyncIterator[bytes]:
+        """Returns a content from byte `start` on, in pieces. Raises StorageUnavailable: as `content`."""
         store = self._stores.get(place.store)
         if store is None:
             raise errors.StorageUnavailable(
                 f"The content of the file is in a store that is not configured: {place.store}."
             )
         if not place.object.endswith(SEALED_ENDING):
-            return record, self._read_in_turns(tenant, store.open(place.object, start))
+            return self._read_in_turns(tenant, store.open(place.object, start))
         number, skipped = divmod(start, SEALED_PIECE)
         pieces = opened(store.open(place.object, start_of(number)), place.object, self._vault, number)
-        return record, _behind(self._read_in_turns(tenant, pieces), skipped)
+        return _behind(self._read_in_turns(tenant, pieces), skipped)
 
     async def whole(self, tenant: str, file_id: str) -> tuple[FileRecord, bytes]:
         """Returns a file's record and its whole content. If it is sealed with another key meanwhile, it is read again.
@@ -186,7 +198,11 @@ class FileService:
     async def delete(self, tenant: str, file_id: str, by: audit_log.AuditActor | None) -> None:
         """Deletes a file for good, with what was read of it and what conversations hold of it.
         Raises FileNotFound: the tenant has none of that id."""
-        place = await self._rows.delete(tenant, _checked(file_id), by)
+        await self.remove(tenant, _checked(file_id), by)
+
+    async def remove(self, tenant: str, file_id: str, by: audit_log.AuditActor | None) -> None:
+        """Deletes as `delete` does, also what is expired, or is no file yet."""
+        place = await self._rows.delete(tenant, file_id, by)
         if place is not None:
             await self._discard(place)
 
@@ -197,7 +213,7 @@ class FileService:
         while found := await self._rows.expired():
             for tenant, file_id in found:
                 try:
-                    await self.delete(tenant, file_id, None)
+                    await self.remove(tenant, file_id, None)
                     deleted += 1
                 except errors.FileNotFound:
                     continue  # another process was first
@@ -219,12 +235,12 @@ class FileService:
         except (errors.StorageUnavailable, KeyError):
             log.warning("file_content_left", store=place.store)
 
-    def _room(self, caller: RequestCaller, kept: KeptBytes) -> int | None:
+    def _room(self, caller: RequestCaller, kept: KeptBytes, freed: int) -> int | None:
         """Returns the bytes that may be added; None: no limit."""
         most, of_key = self._settings.quota_bytes, caller.key.file_bytes if caller.key is not None else None
         rooms = [most - kept.tenant] if most is not None else []
         rooms += [of_key - kept.key] if of_key is not None else []
-        return min(rooms, default=None)
+        return min(rooms) + freed if rooms else None
 
     def _record(self, caller: RequestCaller, said: UploadFields, passed: "_CountedStream") -> FileRecord:
         now = self._clock.now()
@@ -232,7 +248,7 @@ class FileService:
         is_read = said.purpose in READ_PURPOSES and file_reader.may_be_document(said.name, said.media_type, passed.head)
         return FileRecord(
             status=UPLOADED if is_read else PROCESSED,
-            id=ids.new_id(ids.FILE),
+            id=said.file_id or ids.new_id(ids.FILE),
             name=said.name,
             purpose=said.purpose,
             media_type=said.media_type,
@@ -356,7 +372,7 @@ def _check(room: int | None, size: int) -> None:
 
 
 def _checked(file_id: str) -> str:
-    if names.has_nul(file_id):
+    if names.has_nul(file_id) or stored_files.is_unfinished(file_id):
         raise errors.FileNotFound("No such File object.", param="file_id")
     return file_id
 

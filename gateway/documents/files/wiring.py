@@ -6,6 +6,7 @@ from gateway.documents import file_reader
 from gateway.documents.files.background_reading import ReadingFiles
 from gateway.documents.files.factory import open_files
 from gateway.documents.files.file_service import CallersFiles, FilesHere
+from gateway.documents.files.uploads import PartUploads
 from gateway.storage import WiredStorage
 from gateway.upstream import WiredUpstreams, resources
 
@@ -36,6 +37,7 @@ class WiredDocuments:
             client=upstreams.client,
             added=self.reading.add,
         )
+        self.uploads = PartUploads(self.service, storage.file_rows)
         self.served_here = FilesHere(settings, upstreams.router, clock)
         self.callers = CallersFiles(
             self.service, resources.UpstreamFiles(upstreams.client, upstreams.router), self.served_here

@@ -282,7 +282,7 @@ class VectorSearch:
             return
         counted = await asyncio.to_thread(tariff.count, texts) if texts else 0
         call = _call(tariff, {"prompt_tokens": counted, "completion_tokens": 0}, bool(texts))
-        self.scope.calls.append(call if texts else replace(call, prices={**bill.FREE, **tariff.prices}))
+        self.scope.calls.append(call if texts else replace(call, prices={**bill.UNCHARGED, **tariff.prices}))
 
 
 def _call(tariff: EmbeddingTariff, usage: dict[str, Any], estimated: bool) -> bill.InternalCall:

@@ -28,7 +28,7 @@ BY_TEXT = ("system", "assistant", "tool")
 """Roles whose content many servers accept only as one string."""
 TEXT_FIELDS = {"type", "text"}
 UNSAID = ("is_error",)
-FAILED = "Error"
+FAILURE_WORD = "Error"
 SAYS_FAILED = re.compile(r"error|fail|exception|traceback|exit (?:code|status) -?[1-9]", re.IGNORECASE)
 FAILURE_CHARS = 200
 """The beginning of a result, in which one that failed usually says so."""
@@ -84,7 +84,7 @@ def _with_failure(message: Message) -> Message:
     text = str(first.get("text") or "")
     if SAYS_FAILED.search(text, 0, FAILURE_CHARS):
         return message
-    told = {**first, "text": f"{FAILED}: {text}" if text else FAILED}
+    told = {**first, "text": f"{FAILURE_WORD}: {text}" if text else FAILURE_WORD}
     rest = [part for part in parts if part is not first]
     return {**message, "content": [told, *rest] if isinstance(content, list) else told["text"]}
 
