@@ -233,6 +233,18 @@ async def test_s12_13_a_keys_conversations_go_in_its_time(transactions: Database
     assert await sweep(retention, SystemClock(), None) == shortest
 
 
+async def test_s12_13_what_is_taken_out_of_a_conversation_is_no_addition(
+    transactions: DatabaseTransactions, tenant: str
+) -> None:
+    """As when a file expires that it holds: it would be kept for another such time, and listed as active."""
+    await aged(transactions, tenant, 40)
+    now = datetime.now(UTC)
+    await transactions.run(lambda connection: module.forget_blocks(connection, tenant, f"{tenant}-0", now), write=True)
+    (row,) = await rows(transactions, schema.conversations, tenant=tenant)
+    assert row.forgotten_at is not None
+    assert await Retention(transactions, SystemClock(), Keeping()).expire_conversations(days_before(now, 30), tenant)
+
+
 async def test_s12_13_a_conversation_in_use_is_not_deleted(transactions: DatabaseTransactions, tenant: str) -> None:
     """A request that found it marks it: it outlives its time until its turn is stored."""
     name = f"{tenant}-used"

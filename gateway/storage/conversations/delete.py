@@ -84,10 +84,10 @@ def _delete(
 
 def forget_blocks(connection: sa.Connection, tenant: str, conversation_id: str, now: datetime) -> None:
     """Deletes what was forwarded beside a conversation's questions, in all forms, and what upstreams may have quoted of
-    it in errors; a turn that is under way does not bring it back."""
+    it in errors; a turn that is under way does not bring it back. It is no activity: the time of retention runs on."""
     messages, table = schema.messages, schema.conversations
-    values = {"updated_at": now, "forgotten_at": now}  # first, which locks the conversation as other deletions do
-    connection.execute(table.update().where(table.c.id == conversation_id).values(**values))
+    forgetting = table.update().where(table.c.id == conversation_id)
+    connection.execute(forgetting.values(forgotten_at=now))  # first, which locks the conversation as other deletions do
     connection.execute(schema.frames.delete().where(schema.frames.c.conversation_id == conversation_id))
     with_block = (messages.c.conversation_id == conversation_id, messages.c.rendered.is_not(None))
     connection.execute(messages.update().where(*with_block).values(rendered=None, standing=None, tokens=None))
