@@ -21,8 +21,8 @@ VERSIONS = {"sqlite": "SELECT sqlite_version()", "postgresql": "SHOW server_vers
 
 @dataclass(frozen=True, slots=True)
 class StorageHealth:
-    """`not_added`: bills that no sums include yet (guarantee §13.1). `processes`: gateways that are alive and hold
-    claims, on any machine. `sessions`: active logins to the web UI."""
+    """`not_added`: bills that no sums include yet (guarantee §13.1). `processes`: gateways that have requests in
+    progress, on any machine; idle ones store nothing. `sessions`: active logins to the web UI."""
 
     kind: str
     version: str

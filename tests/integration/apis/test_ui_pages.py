@@ -130,7 +130,9 @@ def test_s13_2_health_tells_what_is_degraded(start_gateway: GatewayFactory, upst
     """An upstream that gives errors until it answers again; a request that was wrong says nothing of it."""
     gateway = start_gateway()
     with PageClient(gateway.url) as browser, http(gateway) as client:
-        assert "No degraded parts" in browser.page("/ui/health").text
+        page = browser.page("/ui/health")
+        assert "No degraded parts" in page.text
+        assert re.search(r"Processes with requests in progress\s*0\b", page.text), "idle ones are not known to others"
         body = {"model": "small", "messages": [user("hello")]}
         upstream.reply(status=400)
         assert client.post("/chat/completions", json=body).status_code == 400
