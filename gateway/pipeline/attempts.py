@@ -634,6 +634,7 @@ class RequestAttempts:
     sender: UpstreamSender
     settlement: RequestSettlement
     files: ports.FileStore
+    ready: Callable[[ModelDeployment], Awaitable[None]]
 
     async def for_first_target(self, asked: ChatRequest) -> PreparedRequest:
         """Adapts a request to its first target, before anything of its conversation is read.
@@ -701,6 +702,7 @@ class RequestAttempts:
         if self.routes.has_fallbacks:
             await self._turned(run, route.better(), route)
         while True:
+            await self.ready(run.prepared.wire.deployment)  # until then nobody is asked, so nothing is billed
             await self.settlement.open_calls.begin(run, run.prepared)
             run.began(at, self.settlement.clock.monotonic())
             try:

@@ -1,5 +1,6 @@
 """The objects of other packages that the pipeline is made of."""
 
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from gateway.context.tokens import CounterRegistry
 from gateway.core import ports
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
+from gateway.core.types.chat import ModelDeployment
 from gateway.documents import AttachmentReader
 from gateway.pipeline.stages import NO_FEATURES, FeatureHooks
 from gateway.pipeline.unstored_frames import UnstoredFrames
@@ -31,6 +33,8 @@ class PipelineParts:
 
     router: ConfiguredRouter
     upstream: ports.Upstream
+    ready: Callable[[ModelDeployment], Awaitable[None]]
+    """Loads what calls a deployment."""
     store: ConversationStore
     files: ports.FileStore
     attachments: AttachmentReader

@@ -240,6 +240,7 @@ def open_pipeline(settings: Settings, parts: PipelineParts) -> Pipeline:
         sender=UpstreamSender(upstream=parts.upstream, preparer=preparer, settings=settings.routing),
         settlement=settlement,
         files=parts.files,
+        ready=parts.ready,
     )
     return Pipeline(parts=parts, attempts=attempts, settlement=settlement)
 

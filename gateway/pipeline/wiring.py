@@ -74,6 +74,7 @@ class WiredPipeline:
         parts = PipelineParts(
             router=upstreams.router,
             upstream=upstreams.adapter,
+            ready=upstreams.ready,
             store=storage.store,
             files=documents.callers,
             attachments=documents.attachments,

@@ -1,9 +1,11 @@
 """Wires the upstreams once: one pool of connections, an adapter for each protocol, and the router."""
 
+import contextlib
 from collections.abc import Callable
 
 from gateway.core import ports
 from gateway.core.config.settings import Settings
+from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.anthropic_adapter import AnthropicUpstream
 from gateway.upstream.http_client import ConnectionPool, new_client
 from gateway.upstream.litellm.provider import LitellmUpstream
@@ -37,6 +39,7 @@ class WiredUpstreams:
         self._discovered = DiscoveredModels(self.client, clock, windows)
         self.router = ConfiguredRouter(settings, self.catalogue, self._discovered if scripted is None else None, clock)
         self.over_http = make_http(self.pool)
+        self._is_scripted = scripted is not None
         self.library = LitellmLibrary(modify_params=modifies_params(settings))
         adapters = ProtocolUpstream(
             openai=self.over_http,
@@ -45,6 +48,12 @@ class WiredUpstreams:
             litellm=LitellmUpstream(self.client, self.library),
         )
         self.adapter = wrap(scripted or FreeformUpstream(adapters))
+
+    async def ready(self, deployment: ModelDeployment) -> None:
+        """Loads what calls a deployment, which takes seconds the first time. A fault is that of the call itself."""
+        if deployment.protocol == "litellm" and not self._is_scripted:
+            with contextlib.suppress(Exception):
+                await self.library.get()
 
     async def close(self) -> None:
         """Closes all connections."""

@@ -81,9 +81,11 @@ class Bills:
 
     def __init__(self) -> None:
         self.clock, self.metrics, self.usage, self.open_calls = SystemClock(), GatewayMetrics(()), self, self
+        self.begun = 0
 
     async def begin(self, run: RequestRun, prepared: PreparedRequest) -> None:
         """There is no storage that is to know."""
+        self.begun += 1
 
     async def of_failure(self, run: RequestRun, error: GatewayError) -> CallCost:
         return CallCost("failed_try", run.prepared.wire.deployment.route, {}, None, None, estimated=True)
@@ -126,6 +128,8 @@ class Asking:
     def __init__(self, upstream: Any, sleep: Callable[[float], Awaitable[None]] | None = None, **settings: Any) -> None:
         nothing: Any = None
         bills, contexts, models = cast(Any, Bills()), cast(Any, Contexts()), cast(Any, Models())
+        self.bills: Bills = bills
+        self.loads: list[asyncio.Event] = []
         made = RoutingSettings(**settings)
         self.waits: list[float] = []
         self.routes = ModelRoutes(
@@ -138,8 +142,12 @@ class Asking:
         )
         sender = UpstreamSender(upstream=upstream, preparer=contexts, settings=made)
         self._attempts = RequestAttempts(
-            preparer=contexts, routes=self.routes, sender=sender, settlement=bills, files=nothing
+            preparer=contexts, routes=self.routes, sender=sender, settlement=bills, files=nothing, ready=self._ready
         )
+
+    async def _ready(self, _: ModelDeployment) -> None:
+        for load in self.loads:
+            await load.wait()
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
@@ -231,6 +239,22 @@ async def test_s12_6_a_client_that_leaves_during_a_wait_pays_for_what_was_asked(
         await task
     assert upstream.asked == ["a"]
     assert (run.attempted().is_out, run.attempted().failed_costs) == (error.may_be_charged, ())
+
+
+async def test_s6_10_no_call_is_open_while_what_calls_the_model_is_loaded() -> None:
+    """Whoever leaves meanwhile, or the end of the process, is on no bill: nobody was asked."""
+    upstream, run = Script(), new_run(Places("a"))
+    sender = Asking(upstream)
+    sender.loads.append(asyncio.Event())
+    task = asyncio.ensure_future(sender.whole(run))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (upstream.asked, sender.bills.begun, run.attempted().is_out) == ([], 0, False)
+    sender.loads.clear()
+    await sender.whole(new_run(Places("a")))
+    assert (upstream.asked, sender.bills.begun) == (["a"], 1)
 
 
 async def test_s12_6_who_has_left_by_the_end_of_a_wait_is_not_asked_for() -> None:
