@@ -243,18 +243,33 @@ class FileEndpoint:
         file_id = scope["path_params"].get("file_id")
         is_here = self.serves(caller) if file_id is None else await self.files.is_here(file_id, caller)
         if not is_here:
-            try:
-                await self.relay(scope, receive, send)
-            except errors.UpstreamError as error:
-                is_new = scope["method"] == "POST" and "upload_id" not in scope["path_params"]
-                if not is_new or error.status not in NO_SUCH_PATH or not self.serves.may(caller):
-                    raise
-                self.serves.keeps_none(caller)
-                raise errors.FilesNotKept from error  # OpenAI's SDKs then send the upload again by themselves
+            is_new = scope["method"] == "POST" and "upload_id" not in scope["path_params"]
+            await self._relayed(caller, scope, receive, send, is_new=is_new and self.serves.may(caller))
             return
         check_known(caller.tenant)
         note_caller(scope["gateway"], caller)
         await self.answer(caller, scope, receive, send)
+
+    async def _relayed(
+        self, caller: RequestCaller, scope: Scope, receive: Receive, send: Send, *, is_new: bool
+    ) -> None:
+        """Relays a call. Raises FilesNotKept: the upstream has no such path for a new file (`is_new`); OpenAI's SDKs
+        then send it again by themselves."""
+
+        def check(status: int) -> None:
+            if is_new and status in NO_SUCH_PATH:
+                self.serves.keeps_none(caller)
+                raise errors.FilesNotKept
+
+        async def passed(message: Any) -> None:
+            check(message.get("status", 0))
+            await send(message)
+
+        try:
+            await self.relay(scope, receive, passed)
+        except errors.UpstreamError as error:
+            check(error.status)
+            raise
 
 
 class FileEndpoints:
