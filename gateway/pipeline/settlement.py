@@ -73,7 +73,7 @@ class TurnCommits:
             if self._telemetry.is_listening:
                 self._telemetry.settled(commit)
         except errors.StorageUnavailable:
-            alone = replace(entry, error_code=entry.error_code or lost)
+            alone = replace(entry, error_code=entry.error_code or (lost if commit.turn is not None else None))
             claim = commit.claim if commit.turn is None else None
             late = turn.TurnCommit(alone, chains=commit.chains, claim=claim, again=True)
             self._late.add(late, budgets.owed(admission, entry) if admission is not None else None)

@@ -164,10 +164,10 @@ def test_s6_the_bill_comes_by_itself_when_the_storage_is_back(
     assert answer.status_code == 200
     chaos_postgres.start()
     name = answer.headers["x-request-id"]
-    query = f"SELECT status, total_cost_picousd FROM ledger WHERE request_id = '{name}'"
+    query = f"SELECT status, error_code, total_cost_picousd FROM ledger WHERE request_id = '{name}'"
     wait_until(lambda: len(rows(url, query)) == 1, "the late bill", interval=0.1)
     (bill,) = rows(url, query)
-    assert bill["status"] == "complete"
+    assert (bill["status"], bill["error_code"]) == ("complete", None), "no turn was to be stored"
     assert bill["total_cost_picousd"] > 0
     assert len(rows(url, "SELECT request_id FROM ledger")) == 2
 
