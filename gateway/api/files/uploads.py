@@ -17,7 +17,7 @@ from gateway.api.files.endpoint import (
 )
 from gateway.api.server.asgi import App, Receive, Scope, Send, json_body, read_body, send_json
 from gateway.api.shapes import Binary, Json, Unix, one_of, shape
-from gateway.core import errors
+from gateway.core import errors, names
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import FILE_PURPOSES, FileRecord
 from gateway.documents.files import CallersFiles, FilesHere, PartUploads, PendingUpload, UploadFields
@@ -103,13 +103,10 @@ class UploadEndpoints:
 
     async def _complete(self, caller: RequestCaller, scope: Scope, receive: Receive, send: Send) -> None:
         body = json_body(await read_body(scope, receive, MAX_UPLOAD_BODY))
-        parts, md5 = body.get("part_ids"), body.get("md5")
-        is_list = isinstance(parts, list) and 1 <= len(parts) <= MAX_PART_IDS
-        if not isinstance(parts, list) or not is_list or not all(isinstance(each, str) for each in parts):
-            raise errors.invalid("part_ids", f"must be a list of 1 to {MAX_PART_IDS} ids")
+        part_ids, md5 = _part_ids(body), body.get("md5")
         if md5 is not None and not isinstance(md5, str):
             raise errors.invalid("md5", "must be a string")
-        upload, made = await self._uploads.complete(caller, scope["path_params"]["upload_id"], parts, md5)
+        upload, made = await self._uploads.complete(caller, scope["path_params"]["upload_id"], part_ids, md5)
         await send_json(send, 200, _as_upload(upload, "completed", made))
 
     async def _cancel(self, caller: RequestCaller, scope: Scope, receive: Receive, send: Send) -> None:
@@ -136,9 +133,16 @@ def _text(body: dict[str, Any], name: str, most: int) -> str:
     value = body.get(name)
     if value is None:
         raise errors.missing(name)
-    if not isinstance(value, str) or not 1 <= len(value) <= most or "\x00" in value:
+    if not isinstance(value, str) or not 1 <= len(value) <= most or names.has_nul(value):
         raise errors.invalid(name, f"must be a string of 1 to {most} characters")
     return value
+
+
+def _part_ids(body: dict[str, Any]) -> list[str]:
+    listed = body.get("part_ids")
+    if isinstance(listed, list) and 1 <= len(listed) <= MAX_PART_IDS and all(isinstance(each, str) for each in listed):
+        return listed
+    raise errors.invalid("part_ids", f"must be a list of 1 to {MAX_PART_IDS} ids")
 
 
 def _expires_after(asked: Any) -> int | None:
