@@ -1,6 +1,6 @@
 """The meter: what a request would have cost without a gateway, beside what it was billed (guarantee §6)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -32,6 +32,8 @@ class MeteredRequest:
         at: when the request arrived, in seconds since 1970.
         idle: the conversation was unused for so long that its cache may have expired.
         bounced: tokens of results that were read again soon after they had been cut, by the gateway's count.
+        has_new_head: tells whether its tools or system messages differ from the previous request's; asked only where
+            little was read.
     """
 
     model: str
@@ -45,6 +47,7 @@ class MeteredRequest:
     at: float = 0.0
     idle: bool = False
     bounced: int = 0
+    has_new_head: Callable[[], bool] = bool  # False
 
 
 def metered(
@@ -79,6 +82,9 @@ def metered(
         sent = 0 if is_cold or known is None else known.prompt_tokens - known.left_tokens
         if rewritten and left is not None:
             sent = min(sent, round(scale * left.unchanged))
+        if reads and not is_back and max(reads) < whole / 2 and request.has_new_head():
+            whole = max(reads)  # a direct request would not have read more, either
+            sent = min(sent, whole)
         if is_back or (rewritten and reads):  # what stayed is read only if a breakpoint is near its end
             sent = min(sent, max(reads, default=0))
         if before is None and any(reads) and left is not None and left.latest and not note.is_cold:

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
+from itertools import takewhile
 from typing import Any
 
 from gateway.billing.cost import EXACT_MONEY, TokenRates
@@ -159,6 +160,20 @@ def sent_prompt(route: str, tools: Sequence[Any], messages: Sequence[Mapping[str
     plain = jsons.canonical([_unmarked(tool) for tool in tools])
     told = hashlib.blake2b(plain, digest_size=BREAK_DIGEST_BYTES).hexdigest()
     return bill.SentPrompt(route, told, system, len(digests) - len(latest), b"".join(latest))
+
+
+def tools_of(request: ChatRequest) -> Sequence[Any]:
+    """Returns the tools of a request, in its client's own form where its provider gets that."""
+    native = request.native.fields.get("tools") if request.native is not None else None
+    return native or request.forward.get("tools") or request.forward.get("functions") or ()
+
+
+def has_new_head(before: bill.SentPrompt, tools: Sequence[Any], messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Returns whether tools or system messages differ from those of the previous request, so that nothing behind them
+    can be read from a prompt cache, whatever was forwarded of it."""
+    head = list(takewhile(lambda message: message["role"] in conversation.INSTRUCTION_ROLES, messages))
+    now = sent_prompt(before.route, tools, head)
+    return (now.tools, now.system) != (before.tools, before.system)
 
 
 def broke_at(before: bill.SentPrompt, now: bill.SentPrompt, *, is_same_model: bool) -> str:

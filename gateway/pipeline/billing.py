@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -300,6 +301,7 @@ def _meter(
             at=prepared.request.arrived_at.timestamp(),
             idle=used_at is not None and prepared.request.arrived_at - used_at > prompt_cache.LIFETIME,
             bounced=found_bounces.tokens,
+            has_new_head=partial(_has_new_head, prepared, before),
         )
         is_told = is_told or bool(found_bounces.tokens)
         told, costs = meter.metered(request, note or bill.EconomyNote(options.economy), before, is_told=is_told)
@@ -315,6 +317,12 @@ def _meter(
     if options.held_out is not None and not options.dry_run:
         told["holdout"] = options.held_out
     return told, costs
+
+
+def _has_new_head(prepared: PreparedRequest, before: bill.BranchCosts | None) -> bool:
+    sent = before.sent if before is not None else None
+    tools = prompt_cache.tools_of(prepared.request)
+    return sent is not None and prompt_cache.has_new_head(sent, tools, prepared.messages)
 
 
 @record

@@ -74,8 +74,7 @@ def _ends_early(before: bill.SentPrompt, sent: bill.SentPrompt) -> bool:
 def _sent(prepared: PreparedRequest, usage: Mapping[str, Any]) -> bill.SentPrompt:
     """Returns what a request forwarded, and how much of it its provider has cached now."""
     request = prepared.request
-    native = request.native.fields.get("tools") if request.native is not None else None
-    tools = native or request.forward.get("tools") or request.forward.get("functions") or ()
+    tools = prompt_cache.tools_of(request)
     sent = prompt_cache.sent_prompt(prepared.wire.deployment.route, tools, prepared.messages)
     written, prompt = bill.told(usage, bill.CACHE_WRITE_NAMES), bill.figure(usage, "prompt_tokens")
     kept = sum(bill.cache_tokens(usage)) if written else prompt if prompt >= prompt_cache.MIN_CACHED_TOKENS else 0

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.billing.meter import MeteredRequest, metered
-from gateway.billing.prompt_cache import CacheRates, cache_rates
+from gateway.billing.prompt_cache import CacheRates, cache_rates, has_new_head, sent_prompt
 from gateway.core.types.bill import BranchCosts, EconomyNote, LeftOutTokens, OtherPrompt, ResultMarks, SentPrompt
 
 READ, WRITE, PLAIN = Decimal("0.0000003"), Decimal("0.00000375"), Decimal("0.000003")
@@ -90,6 +90,26 @@ def test_a_pass_for_room_is_cold_where_its_head_was_not_read(
     whole, sent = (0, 0) if is_cold else (48_000, cached)
     direct = rates.prompt(42_000, whole) - rates.prompt(12_000, sent)
     assert Decimal(economics["direct_cost"]) == max(Decimal(0), Decimal("0.1") + direct)
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_s6_where_tools_changed_a_direct_request_would_have_been_written_anew_too(rewritten: bool) -> None:
+    usage = {"prompt_tokens": 20_000, "prompt_tokens_details": {"cached_tokens": 2_000, "cache_write_tokens": 18_000}}
+    more: dict[str, Any] = {"rewritten": rewritten, "left": LeftOutTokens(30_000, 15_000, 5_000)}
+    economics, _ = measured(usage, has_new_head=lambda: True, **more)
+    rates = CacheRates(READ, WRITE)
+    direct = rates.prompt(50_000, 2_000) - rates.prompt(20_000, 2_000)
+    assert Decimal(economics["direct_cost"]) == Decimal("0.1") + direct
+    assert measured(usage, **more)[0]["direct_cost"] != economics["direct_cost"]
+
+
+@pytest.mark.parametrize(
+    ("tools", "system", "changed"), [(1, "s", False), (2, "s", True), (1, "t", True)], ids=["same", "tools", "system"]
+)
+def test_s6_a_head_is_tools_and_system_messages(tools: int, system: str, changed: bool) -> None:
+    said = [{"role": "user", "content": "Hello"}]
+    before = sent_prompt("r", [{"n": 1}], [{"role": "system", "content": "s"}, *said])
+    assert has_new_head(before, [{"n": tools}], [{"role": "system", "content": system}, *said, *said]) is changed
 
 
 def test_where_nothing_is_left_out_both_are_equal_to_the_digit() -> None:
