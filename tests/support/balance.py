@@ -69,7 +69,7 @@ def _check_one(
         expected = books.charged[request.number].costs
         assert metadata["usage"] == {name: request.usage[name] for name in metadata["usage"]}
     elif request.model == UNPRICED:
-        expected = None
+        expected = (0, 0) if request.fate in UNCHARGED else None
     else:
         prices = PRICES["plain" if request.model == LATE else request.model]
         expected = picodollars(prices, metadata["usage"], request.tier if _tier_was_told(request) else None)
