@@ -302,7 +302,9 @@ def with_told(message: dict[str, Any], told: str) -> dict[str, Any]:
 
 def is_silent(message: Mapping[str, Any]) -> bool:
     """Returns whether a message is an empty answer, which some upstreams refuse."""
-    return message.get("role") == "assistant" and not any(v for k, v in message.items() if k not in ("role", "name"))
+    if message.get("role") != "assistant" or message.get("content"):
+        return False
+    return not any(value for name, value in message.items() if name not in ("role", "name"))
 
 
 def _told(items: Any) -> str:

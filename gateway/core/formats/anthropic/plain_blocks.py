@@ -44,9 +44,11 @@ def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Messa
     """Reduces messages to what a chat knows: unknown blocks become text; unknown fields and empty answers are dropped.
     `thoughts`: whether to send signed thoughts along, for a router to Anthropic's models."""
     found: list[Message] = []
+    unsaid = UNSAID if thoughts else UNTHOUGHT
     for message in with_shown_apart(map(without_blocks, messages)):
-        message = _with_failure(message)
-        plain = {name: value for name, value in message.items() if name not in (UNSAID if thoughts else UNTHOUGHT)}
+        plain = {**_with_failure(message)}
+        for name in unsaid:
+            plain.pop(name, None)
         content = plain.get("content")
         if isinstance(content, list):
             parts = [_known(part) for part in content]
@@ -64,8 +66,10 @@ def without_unsaid(messages: Iterable[Message], sent: Sequence[Message], *, thou
     found = []
     for message in messages:
         unsaid = UNSAID if thoughts or BOUND in message else UNTHOUGHT
-        fields = set(message).union(*dicts_of(message.get("content")))
-        has_unsaid = not fields.isdisjoint((*unsaid, *UNSAID_PARTS))
+        foreign = {*unsaid, *UNSAID_PARTS}
+        content = message.get("content")
+        fields = message if type(content) is str else set(message).union(*dicts_of(content))
+        has_unsaid = not foreign.isdisjoint(fields)
         if has_unsaid and not (message.get("tool_call_id") in own if _is_result(message) else message in sent):
             told = _with_failure(message)
             message = {name: value for name, value in told.items() if name not in unsaid}
@@ -122,7 +126,9 @@ def with_shown_apart(messages: Iterable[Message], own: Container[Any] = ()) -> I
 
 def is_shown(message: Message) -> bool:
     """Returns whether a message is a tool's result with other parts than text."""
-    return _is_result(message) and any(part.get("type") != "text" for part in dicts_of(message.get("content")))
+    content = message.get("content")
+    is_list = type(content) is list and _is_result(message)  # mostly not
+    return is_list and any(part.get("type") != "text" for part in dicts_of(content))
 
 
 def _told_of(part: dict[str, Any]) -> dict[str, Any]:
@@ -143,7 +149,7 @@ def without_blocks(message: Message) -> Message:
         told = told_blocks(message[ANTHROPIC_BLOCKS])
         message = with_told({name: value for name, value in message.items() if name != ANTHROPIC_BLOCKS}, told)
     parts = parts_of(message.get("content"))
-    if all(map(_is_known, parts)):
+    if not parts or all(map(_is_known, parts)):
         return message
     said = [part if _is_known(part) else _said(part) for part in parts]
     return {**message, "content": _joined(said) if message.get("role") == "tool" else said}
