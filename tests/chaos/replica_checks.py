@@ -36,7 +36,8 @@ class Kill:
 def check_turns(storage_url: str, talks: Sequence[Talk]) -> int:
     """Every acknowledged turn is there once, complete, billed as its client was told, behind those before it; how many
     there are."""
-    assert broken_rules(storage_url) == {}
+    broken = broken_rules(storage_url)
+    assert broken == {}, broken
     messages = rows(storage_url, MESSAGES)
     by_id = {row["id"]: row for row in messages}
     by_request: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
