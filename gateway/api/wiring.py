@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 from starlette.routing import Route, Router
 
@@ -19,7 +20,7 @@ from gateway.api.conversations.memory_endpoints import AttachmentEndpoints, Memo
 from gateway.api.conversations.replay_endpoint import ReplayEndpoint
 from gateway.api.conversations.transfer_endpoints import ExportedConversation, ImportedConversations
 from gateway.api.conversations.turn_endpoints import TurnEndpoints
-from gateway.api.files.endpoint import FileEndpoints
+from gateway.api.files.endpoint import FileEndpoint, FileEndpoints
 from gateway.api.files.uploads import UploadEndpoints
 from gateway.api.keys.endpoint import KeyEndpoints, key_routes
 from gateway.api.mcp.endpoint import McpEndpoint
@@ -131,9 +132,9 @@ class WiredApi:
             router=router, upstream=passthrough, auth=auth, settings=settings, metering=metering, bodies=bodies
         )
         documents, most = self._documents, settings.files.max_bytes
-        shared = documents.callers, auth, self.relay, documents.served_here, most
-        self._files = FileEndpoints(documents.service, *shared)
-        self._uploads = UploadEndpoints(documents.uploads, *shared)
+        endpoint = partial(FileEndpoint, auth, self.relay, documents.callers, documents.served_here)
+        self._files = FileEndpoints(documents.service, endpoint, most)
+        self._uploads = UploadEndpoints(documents.uploads, endpoint, most)
 
     def _wire_conversations(self) -> None:
         settings, storage, auth = self._settings, self._storage, self._auth

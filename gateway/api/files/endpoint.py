@@ -275,20 +275,12 @@ class FileEndpoint:
 class FileEndpoints:
     """The endpoints `all`, `one` and `content`."""
 
-    def __init__(
-        self,
-        files: FileService,
-        callers: CallersFiles,
-        auth: KeyAuthenticator,
-        relay: App,
-        serves: FilesHere,
-        max_bytes: int,
-    ) -> None:
+    def __init__(self, files: FileService, endpoint: Callable[[Answer], FileEndpoint], max_bytes: int) -> None:
         self._files = files
         self._max_bytes = max_bytes
-        self.all = FileEndpoint(auth, relay, callers, serves, self._all)
-        self.one = FileEndpoint(auth, relay, callers, serves, self._one)
-        self.content = FileEndpoint(auth, relay, callers, serves, self._content)
+        self.all = endpoint(self._all)
+        self.one = endpoint(self._one)
+        self.content = endpoint(self._content)
 
     async def _all(self, caller: RequestCaller, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "POST":

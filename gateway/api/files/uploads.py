@@ -1,26 +1,27 @@
 """`/v1/uploads`: files that are uploaded in parts, where files are stored here; else relayed (guarantee §14.5)."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gateway.api.auth import KeyAuthenticator
 from gateway.api.files.endpoint import (
     MAX_NAME,
     MAX_SECONDS,
     MAX_TYPE,
     MIN_SECONDS,
+    Answer,
     FileEndpoint,
     FileObject,
     UploadForm,
     as_file,
 )
-from gateway.api.server.asgi import App, Receive, Scope, Send, json_body, read_body, send_json
+from gateway.api.server.asgi import Receive, Scope, Send, json_body, read_body, send_json
 from gateway.api.shapes import Binary, Json, Unix, one_of, shape
 from gateway.core import errors, names
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import FILE_PURPOSES, FileRecord
-from gateway.documents.files import CallersFiles, FilesHere, PartUploads, PendingUpload, UploadFields
+from gateway.documents.files import PartUploads, PendingUpload, UploadFields
 
 MAX_PART_BYTES = 64 * 2**20
 """The most bytes of a part, as with OpenAI."""
@@ -63,21 +64,13 @@ PartObject = shape(
 class UploadEndpoints:
     """The endpoints `all`, `parts`, `complete` and `cancel`."""
 
-    def __init__(
-        self,
-        uploads: PartUploads,
-        callers: CallersFiles,
-        auth: KeyAuthenticator,
-        relay: App,
-        serves: FilesHere,
-        max_bytes: int,
-    ) -> None:
+    def __init__(self, uploads: PartUploads, endpoint: Callable[[Answer], FileEndpoint], max_bytes: int) -> None:
         self._uploads = uploads
         self._max_bytes = max_bytes
-        self.all = FileEndpoint(auth, relay, callers, serves, self._create)
-        self.parts = FileEndpoint(auth, relay, callers, serves, self._add)
-        self.complete = FileEndpoint(auth, relay, callers, serves, self._complete)
-        self.cancel = FileEndpoint(auth, relay, callers, serves, self._cancel)
+        self.all = endpoint(self._create)
+        self.parts = endpoint(self._add)
+        self.complete = endpoint(self._complete)
+        self.cancel = endpoint(self._cancel)
 
     async def _create(self, caller: RequestCaller, scope: Scope, receive: Receive, send: Send) -> None:
         body = json_body(await read_body(scope, receive, MAX_UPLOAD_BODY))
