@@ -259,9 +259,11 @@ class ReadAsChat(Generic[R]):
         arrival: RequestArrival,
         plain: PlainMessages | None = None,
     ) -> ChatRequest:
-        """The request that was read so, of a body of that size. `plain`: its messages, where they are known to be."""
+        """The request that was read so, of a body of that size; bytes are made of it only where they are cached.
+        `plain`: its messages, where they are known to be."""
         self._reading, chat = reading, reading.chat
-        if plain is not None or size < MIN_BYTES:
+        is_kept = self._settings.conversation.store if chat.get("store") is None else chat["store"]
+        if plain is not None or size < MIN_BYTES or not is_kept:
             plain = plain or plain_messages(chat["messages"])
             return parse_chat_request(chat, headers, caller, self._settings, arrival, plain)
         self._chat = jsons.dumps({"messages": chat["messages"], **chat})
