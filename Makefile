@@ -7,7 +7,7 @@ COMPAT_PYTHON := $(patsubst requirements/compat/%.txt,$(COMPAT)/%/.installed,$(w
 PIP := $(BIN)/python -m pip --disable-pip-version-check --require-virtualenv --no-input --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo unit test check format docs compat browser chromium chaos bench house same eval clean
+.PHONY: help setup run demo unit test check format docs compat browser chromium chaos bench house eval clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -121,9 +121,6 @@ bench: $(VENV)/.dev ## cost per request, per chunk, by each API and per turn of 
 
 house: $(VENV)/.dev ## what one request visits, sizes of modules and functions, names used twice
 	@$(BIN)/python -m tests.house
-
-same: $(VENV)/.dev ## does anything differ between another checkout with a .venv and this one (make same OLD=../before SAME="--count 200")
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.same --old $(OLD) $(SAME)
 
 eval: $(VENV)/.dev ## does what a question needs reach the model, by suite and budget (EVAL="--data FOLDER …")
 	@$(BIN)/python -m evals $(EVAL)
