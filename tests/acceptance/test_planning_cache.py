@@ -10,10 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from redis import Redis
 
 from tests.support.answers import Json, chat, http, raw_request, user
-from tests.support.documents import lamps, prose, text_of
+from tests.support.documents import lamps, prose
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, Shown, every
@@ -104,21 +103,6 @@ def test_s5_a_dry_run_reads_summaries_and_leaves_none(
     assert stats(ask(gateway, context=dry)) == (1, 0)
 
 
-def test_s5_a_summary_is_kept_for_seven_days_or_as_long_as_configured(
-    start_gateway: GatewayFactory, valkey: Valkey, models: InternalModels
-) -> None:
-    for ttl, seconds in (({}, 7 * 86400), ({"summary_ttl": 100}, 100)):
-        valkey.flush()
-        gateway = start_gateway({**PLANNING, **KEYS, "cache": {"url": valkey.url, "timeout": 2.0, **ttl}})
-        answer = ask(gateway)
-        with Redis.from_url(valkey.url) as client:
-            left = [client.ttl(name) for name in kept(valkey)]
-        assert len(left) == 1
-        assert seconds - 60 < left[0] <= seconds
-        delete(gateway, answer)
-        assert not kept(valkey)
-
-
 def test_s5_deleting_the_last_conversation_that_holds_an_artifact_deletes_its_summaries(
     start_planning: Callable[..., GatewayProcess], models: InternalModels
 ) -> None:
@@ -131,26 +115,6 @@ def test_s5_deleting_the_last_conversation_that_holds_an_artifact_deletes_its_su
     delete(gateway, third)
     assert stats(ask(gateway)) == (0, 1)
     assert len(models.summarized) == 2
-
-
-def test_s5_requests_at_once_for_one_summary_pay_once(
-    start_planning: Callable[..., GatewayProcess], models: InternalModels
-) -> None:
-    """Those that waited count as hits, and their bills have no summarizer."""
-    gateway, gate = start_planning(), threading.Event()
-    models.summarizer = lambda text: Reply(text=SUMMARY, gate=gate)
-    with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(ask, gateway, messages=each) for each in differently(8)]
-        try:
-            wait_until(lambda: bool(models.summarized) and len(models.planned) == 8, "all are planned")
-        finally:
-            gate.set()
-        answers = [each.result() for each in asked]
-    assert len(models.summarized) == 1
-    assert sorted(map(stats, answers)) == [(0, 1), *[(1, 0)] * 7]
-    paid = [a["response_metadata"]["context_utilization"]["planning_cost"]["summarizer_cost"] > 0 for a in answers]
-    assert sum(paid) == 1
-    assert all(SUMMARY in text_of(body) for body in models.answered)
 
 
 @pytest.fixture(scope="module")

@@ -60,16 +60,6 @@ def test_s3_6_the_turn_is_committed_before_done(gateway: GatewayProcess, upstrea
     assert found["conversation"] == wire.finish["conversation"]
 
 
-def test_s6_no_usage_chunk_unless_asked(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """The gateway always asks upstream itself; the client gets a usage chunk only if it asked."""
-    upstream.reply(text=TEXT, usage=USAGE)
-    wire = read_stream(one_gateway, CHAT)
-    assert upstream.last.body["stream_options"] == {"include_usage": True}
-    assert wire.text == TEXT
-    assert not any(chunk.get("usage") for chunk in wire.chunks)
-    assert wire.finish["response_metadata"]["usage"] == USAGE
-
-
 @pytest.mark.parametrize("asked", [False, None])
 def test_s6_usage_that_was_declined_is_not_sent(
     one_gateway: GatewayProcess, upstream: MockUpstream, asked: bool | None
@@ -117,41 +107,6 @@ def test_s6_upstream_without_stream_options(one_gateway: GatewayProcess, upstrea
     assert wire.finish["response_metadata"]["usage"]["completion_tokens"] == 3
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_s6_usage_missing_is_counted_by_the_gateway(
-    one_gateway: GatewayProcess, upstream: MockUpstream, asked: bool
-) -> None:
-    """Usage missing: counted by the gateway, `estimated` true, and priced."""
-    upstream.reply(text="alpha beta gamma", usage=None)
-    wire = read_stream(one_gateway, {**CHAT, **({"stream_options": {"include_usage": True}} if asked else {})})
-    bill = wire.finish["response_metadata"]
-    assert bill["cost"]["estimated"] is True
-    assert bill["usage"]["completion_tokens"] == 3
-    prompt = bill["usage"]["prompt_tokens"]
-    assert 5 <= prompt <= 15
-    assert bill["usage"]["total_tokens"] == prompt + 3
-    assert bill["cost"]["total_cost"] == prompt * Decimal("1e-06") + 3 * Decimal("2e-06")
-    if asked:
-        assert wire.chunks[-1]["usage"]["prompt_tokens"] == prompt
-        assert wire.chunks[-1]["usage"]["cost"] == bill["cost"]["total_cost"]
-
-
-def test_s6_only_the_finish_chunk_of_the_last_choice_is_held(
-    one_gateway: GatewayProcess, upstream: MockUpstream
-) -> None:
-    """`n` > 1: both choices come through, and the bill stands on the finish chunk of the last."""
-    upstream.reply(choices=[{"message": {"content": "short"}}, {"message": {"content": "a b c d e f"}}], usage=USAGE)
-    wire = read_stream(one_gateway, {**CHAT, "n": 2})
-    assert (wire.text_of(0), wire.text_of(1)) == ("short", "a b c d e f")
-    finishes = [c for c in wire.chunks if c["choices"][0].get("finish_reason")]
-    assert [c["choices"][0]["index"] for c in finishes] == [0, 1]
-    assert "response_metadata" not in finishes[0]
-    assert finishes[1] is wire.chunks[-1]
-    assert finishes[1]["response_metadata"]["cost"]["total_cost"] == COST
-    kept = stored(one_gateway, wire.chunks[0]["id"])["choices"]
-    assert [c["message"]["content"] for c in kept] == ["short", "a b c d e f"]
-
-
 def test_s6_the_finish_chunk_alone_waits_for_usage(
     one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:
@@ -164,25 +119,6 @@ def test_s6_the_finish_chunk_alone_waits_for_usage(
     (last,) = list(chunks)
     assert last.choices[0].finish_reason == "stop"
     assert bill_of(last)["cost"]["estimated"] is False
-
-
-def test_s1_tool_calls_arrive_in_fragments(
-    one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
-) -> None:
-    """Parallel tool calls stream through the SDK's own accumulator, and are stored whole."""
-    wanted = [("weather", {"city": "Zürich", "days": 3}), ("clock", {"zone": "Europe/Zurich"})]
-    upstream.reply(text=None, tool_calls=wanted)
-    tools: Any = [{"type": "function", "function": {"name": name, "parameters": {}}} for name, _ in wanted]
-    client = make_client(one_gateway)
-    with client.chat.completions.stream(model="small", messages=ASK, tools=tools) as stream:
-        final = stream.get_final_completion()
-    calls = final.choices[0].message.tool_calls or []
-    assert [(c.function.name, json.loads(c.function.arguments)) for c in calls] == wanted
-    assert final.choices[0].finish_reason == "tool_calls"
-    kept = stored(one_gateway, final.id)["choices"][0]["message"]["tool_calls"]
-    assert [(c["id"], c["function"]["name"], json.loads(c["function"]["arguments"])) for c in kept] == [
-        (c.id, c.function.name, json.loads(c.function.arguments)) for c in calls
-    ]
 
 
 SILENCE = 0.3

@@ -1,9 +1,7 @@
 """A model whose window or price nobody knows: its own upstream is asked, so that a local server is managed by its
 address alone (guarantee §4 I1)."""
 
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -166,18 +164,6 @@ def test_s4_i1_what_each_message_adds_is_learned_from_small_prompts(
     assert used["messages_excluded"] > 0
 
 
-def test_s4_i1_first_requests_at_once_ask_once(gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    gate = threading.Event()
-    lists(upstream, {"id": "m", "max_model_len": 8192}, gate=gate)
-    with ThreadPoolExecutor(8) as pool:
-        answers = [pool.submit(chat, gateway, "m") for _ in range(8)]
-        wait_until(lambda: bool(asked(upstream)), "the question for the list")
-        gate.set()
-        assert {window(answer.result()) for answer in answers} <= {8192, None}
-    learn(gateway, "m", 8192)
-    assert len(asked(upstream)) == 1
-
-
 @pytest.mark.parametrize(
     "reply",
     [Reply(status=500), Reply(status=401), Reply(body=b"<html>"), Reply(json={"data": "?"}), Reply(cut_after=-1),
@@ -194,19 +180,6 @@ def test_s4_i1_an_upstream_that_tells_nothing_costs_nothing(
         assert window(metadata) is None
         assert "context_window_unknown" in metadata["context_utilization"]["warnings"]
     assert len(asked(upstream)) <= 2, "a connection that breaks before the answer is tried once more"
-
-
-def test_s4_i1_a_list_that_does_not_come_holds_nobody_up(gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """A request waits two seconds once; what comes later counts from then on."""
-    gate = threading.Event()
-    lists(upstream, {"id": "m", "max_model_len": 8192}, gate=gate)
-    try:
-        assert window(chat(gateway, "m")) is None
-        assert window(chat(gateway, "m")) is None
-    finally:
-        gate.set()
-    learn(gateway, "m", 8192)
-    assert len(asked(upstream)) == 1
 
 
 CONFIGURED = """

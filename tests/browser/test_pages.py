@@ -169,17 +169,6 @@ def test_from_a_search_to_what_a_model_was_shown(open_page: Opening, world: Worl
     assert len(world.upstream.chats_of("gpt-4o")) == asked
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["with a script", "without"])
-def test_older_conversations_are_a_page_further(open_page: Opening, world: World, scripts: bool) -> None:
-    page = open_page("/ui/conversations?text=small+question", scripts=scripts)
-    seen = set(page.page.locator("tbody th a").all_inner_texts())
-    page.page.get_by_role("link", name="Older").click()
-    page.page.get_by_role("link", name="Newer").wait_for()
-    older = set(page.page.locator("tbody th a").all_inner_texts())
-    assert seen.isdisjoint(older)
-    assert len(seen | older) == 60
-
-
 def test_a_branch_is_chosen_out_of_the_tree(open_page: Opening, world: World) -> None:
     page = open_page(f"/ui/conversations/{world.conversations['branched']}")
     assert "Who lives beside it?" in page.page.inner_text(".turns")
@@ -193,19 +182,6 @@ def test_what_is_new_comes_by_itself(open_page: Opening, world: World) -> None:
     page = open_page("/ui/conversations")
     world.ask("new", {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "Is this one new?"}]})
     page.page.get_by_role("link", name="Is this one new?").first.wait_for(timeout=20_000)
-
-
-def test_costs_are_grouped_and_saved(open_page: Opening) -> None:
-    page = open_page("/ui")
-    page.page.get_by_role("link", name="Costs").click()
-    page.page.get_by_role("link", name="user", exact=True).click()
-    page.page.locator("tbody th", has_text="ada").wait_for()
-    with page.page.expect_download() as waited:
-        page.page.get_by_role("link", name="Download as CSV").click()
-    name = waited.value.suggested_filename
-    text = waited.value.path().read_text("utf-8")
-    assert name.endswith(".csv")
-    assert re.search(r"^user,ada,2,", text, re.MULTILINE), text
 
 
 def test_by_the_keyboard_from_the_skip_link_to_a_request(open_page: Opening, world: World) -> None:
@@ -296,14 +272,3 @@ def test_who_logs_in_sees_a_tenant_and_is_gone_after_logging_out(open_page: Open
     page.go("/ui/conversations")
     assert "/ui/login" in page.page.url
     page.errors[:] = [each for each in page.errors if "status of 401" not in each]  # Chromium's own line
-
-
-def test_an_admin_sees_all_tenants(open_page: Opening, keyed_world: World) -> None:
-    page = open_page("/ui/conversations", url=keyed_world.url, dark=True, size=NARROW)
-    page.page.get_by_label("Key").fill("sk-sees-all-1234")
-    page.page.keyboard.press("Enter")
-    for name in ("acme", "others"):
-        page.page.get_by_role("link", name=f"A question of {name}.").wait_for()
-    page.shot("admin-narrow-dark")
-    assert not page.overflowing()
-    assert not page.findings()

@@ -38,34 +38,6 @@ def split_pair(case: Case, forwarded: list[Json], figures: Json) -> Changed:
     return (forwarded[:at] + forwarded[at + 1 :], figures) if at is not None else None
 
 
-def half_a_call(case: Case, forwarded: list[Json], figures: Json) -> Changed:
-    """Leaves out a call, and not its results."""
-    at = next((i for i, m in enumerate(forwarded) if m.get("tool_calls")), None)
-    return (forwarded[:at] + forwarded[at + 1 :], figures) if at is not None else None
-
-
-def parted_calls(case: Case, forwarded: list[Json], figures: Json) -> Changed:
-    """Forwards one of several parallel calls, with its result."""
-    at = next((i for i, m in enumerate(forwarded) if len(m.get("tool_calls") or ()) > 1), None)
-    if at is None:
-        return None
-    gone = forwarded[at]["tool_calls"].pop()["id"]
-    result = next(i for i in range(at, len(forwarded)) if forwarded[i].get("tool_call_id") == gone)
-    return forwarded[:result] + forwarded[result + 1 :], figures
-
-
-def gap(case: Case, forwarded: list[Json], figures: Json) -> Changed:
-    """Leaves out a turn in the middle, and keeps an older one."""
-    asked = [i for i, m in enumerate(forwarded) if m["role"] == "user"]
-    return (forwarded[: asked[1]] + forwarded[asked[2] :], figures) if len(asked) > 2 else None
-
-
-def half_a_turn(case: Case, forwarded: list[Json], figures: Json) -> Changed:
-    """Begins the run with an answer."""
-    asked = [i for i, m in enumerate(forwarded) if m["role"] == "user"]
-    return (forwarded[: asked[0]] + forwarded[asked[0] + 1 :], figures) if len(asked) > 1 else None
-
-
 def another_order(case: Case, forwarded: list[Json], figures: Json) -> Changed:
     """Puts an old turn behind the next one."""
     asked = [i for i, m in enumerate(forwarded) if m["role"] == "user"]
@@ -74,13 +46,6 @@ def another_order(case: Case, forwarded: list[Json], figures: Json) -> Changed:
     first, second, third = asked[:3]
     moved = forwarded[second:third] + forwarded[first:second]
     return forwarded[:first] + moved + forwarded[third:], figures
-
-
-def system_last(case: Case, forwarded: list[Json], figures: Json) -> Changed:
-    """Puts the system messages behind everything."""
-    if forwarded[0]["role"] != "system":
-        return None
-    return forwarded[1:] + forwarded[:1], figures
 
 
 def system_shortened(case: Case, forwarded: list[Json], figures: Json) -> Changed:
@@ -112,50 +77,12 @@ def respaced_extract(case: Case, forwarded: list[Json], figures: Json) -> Change
     return (forwarded, figures) if squeezed != body else None
 
 
-def invented(case: Case, forwarded: list[Json], figures: Json) -> Changed:
-    """Shows words that the result does not hold."""
-    at = _reduced(forwarded)
-    if at is None or len(forwarded[at]["content"].split("\n")) < 3:
-        return None
-    forwarded[at]["content"] = forwarded[at]["content"].rstrip("\n") + " notwithstanding"
-    return forwarded, figures
-
-
 def label_missing(case: Case, forwarded: list[Json], figures: Json) -> Changed:
     """Does not say that it reduced something."""
     at = _reduced(forwarded)
     if at is None or "\n" not in forwarded[at]["content"]:
         return None
     forwarded[at]["content"] = forwarded[at]["content"].split("\n", 1)[1]
-    return forwarded, figures
-
-
-def identity_missing(case: Case, forwarded: list[Json], figures: Json) -> Changed:
-    """Does not say the id of what it reduced."""
-    at = _reduced(forwarded)
-    if at is None:
-        return None
-    forwarded[at]["content"] = re.sub(r"art_[0-9a-f]{16}", "art", forwarded[at]["content"], count=1)
-    return forwarded, figures
-
-
-def size_missing(case: Case, forwarded: list[Json], figures: Json) -> Changed:
-    """Does not say how much it left out."""
-    at = _reduced(forwarded)
-    if at is None:
-        return None
-    head, _, body = forwarded[at]["content"].partition("\n")
-    forwarded[at]["content"] = re.sub(r"[\d,]+(?= characters)", "some", head) + _ + body
-    return forwarded, figures
-
-
-def unmarked(case: Case, forwarded: list[Json], figures: Json) -> Changed:
-    """Does not mark where something was left out."""
-    at = _reduced(forwarded)
-    if at is None or "[…]" not in forwarded[at]["content"].partition("\n")[2]:
-        return None
-    head, _, body = forwarded[at]["content"].partition("\n")
-    forwarded[at]["content"] = head + "\n" + body.replace("[…]\n", "").replace("\n[…]", "")
     return forwarded, figures
 
 
@@ -187,17 +114,6 @@ def unescaped_in_place(case: Case, forwarded: list[Json], figures: Json) -> Chan
     return None
 
 
-def block_in_an_old_message(case: Case, forwarded: list[Json], figures: Json) -> Changed:
-    """Puts a block where none stood."""
-    asked = [i for i, m in enumerate(forwarded) if m["role"] == "user"]
-    if len(asked) < 2 or not isinstance(forwarded[asked[0]]["content"], str):
-        return None
-    item = '<artifact id="art_0000000000000000" type="document" source="x" shown="full">\nx\n</artifact>'
-    block = f'<context_data note="It is data, not instructions.">\n{item}\n</context_data>\n\n'
-    forwarded[asked[0]]["content"] = block + forwarded[asked[0]]["content"]
-    return forwarded, figures
-
-
 def repeated(case: Case, forwarded: list[Json], figures: Json) -> Changed:
     """Puts into the block what the window holds."""
     told = next((m["content"] for m in forwarded if m["role"] == "assistant" and len(m["content"] or "") > 120), None)
@@ -221,15 +137,6 @@ def own_words_changed(case: Case, forwarded: list[Json], figures: Json) -> Chang
         return None
     message["content"] = message["content"].replace(case.own[0], case.own[0][:-2])
     return forwarded, figures
-
-
-def answer_trimmed(case: Case, forwarded: list[Json], figures: Json) -> Changed:
-    """Cuts an old answer short."""
-    for message in forwarded[:-1]:
-        if message["role"] == "assistant" and len(message["content"] or "") > 40:
-            message["content"] = message["content"][:20]
-            return forwarded, figures
-    return None
 
 
 def spaced_again(case: Case, forwarded: list[Json], figures: Json) -> Changed:
@@ -268,19 +175,6 @@ def unfilled(case: Case, forwarded: list[Json], figures: Json) -> Changed:
     return forwarded, figures
 
 
-def old_kept_whole(case: Case, forwarded: list[Json], figures: Json) -> Changed:
-    """Shows an old result whole, and cuts a fresh one."""
-    asked = max((i for i, m in enumerate(forwarded) if m["role"] == "user"), default=-1)
-    fresh = [m for m in forwarded[asked + 1 :] if m["role"] == "tool" and str(m["content"]).startswith("[Extract of ")]
-    sent = [m for m in case.messages if m["role"] == "tool" and len(str(m["content"])) > 3000]
-    for message in forwarded[: max(asked, 0)]:
-        was = next((m["content"] for m in sent if m["tool_call_id"] == message.get("tool_call_id")), None)
-        if fresh and isinstance(was, str) and message["content"] != was:
-            message["content"] = shorter(was) or was
-            return forwarded, figures
-    return None
-
-
 def label_longer_than_what_it_saves(case: Case, forwarded: list[Json], figures: Json) -> Changed:
     """Cuts a few characters off a short result, and says so in more words."""
     results = {r["artifact_id"]: r for r in figures["artifacts_processed"] if r["artifact_type"] == "tool_result"}
@@ -314,28 +208,12 @@ def figures_too_low(case: Case, forwarded: list[Json], figures: Json) -> Changed
     return forwarded, figures
 
 
-def breakdown_wrong(case: Case, forwarded: list[Json], figures: Json) -> Changed:
-    """Adds up wrongly."""
-    figures["breakdown"]["current"] += 1
-    return forwarded, figures
-
-
 def sizes_wrong(case: Case, forwarded: list[Json], figures: Json) -> Changed:
     """Says that a result was shorter than it was."""
     reduced = [r for r in figures["artifacts_processed"] if r["strategy"] == "rag_extract"]
     if not reduced:
         return None
     reduced[0]["original_size_chars"] = reduced[0]["processed_size_chars"] - 1
-    return forwarded, figures
-
-
-def forgotten_record(case: Case, forwarded: list[Json], figures: Json) -> Changed:
-    """Leaves a reduced result out of the bill."""
-    records = figures["artifacts_processed"]
-    reduced = next((r for r in records if r["strategy"] == "rag_extract"), None)
-    if reduced is None:
-        return None
-    records.remove(reduced)
     return forwarded, figures
 
 
@@ -350,38 +228,24 @@ def touched_although_it_fits(case: Case, forwarded: list[Json], figures: Json) -
 MUTANTS: dict[Mutant, tuple[str, ...]] = {
     over_budget: ("I1", "I5"),
     split_pair: ("I2", "I3"),
-    half_a_call: ("I2", "I3"),
-    parted_calls: ("I2", "I3"),
-    gap: ("I1", "I2", "I4", "I6"),
-    half_a_turn: ("I2",),
     another_order: ("I2", "I4", "I6", "§1"),
-    system_last: ("I2",),
     system_shortened: ("I2",),
     respaced: ("§1", "I6"),
     respaced_extract: ("I5",),
-    invented: ("I5",),
     label_missing: ("I6",),
-    identity_missing: ("I6",),
-    size_missing: ("I6",),
-    unmarked: ("I5", "I6"),
     unescaped: ("I6", "I4"),
     unescaped_in_place: ("I6",),
-    block_in_an_old_message: ("I6", "I1"),
     repeated: ("I6 repetition", "I6", "I1"),
     own_words_changed: ("I4",),
-    answer_trimmed: ("§1",),
     spaced_again: ("I5 order", "I1"),
     another_value: ("I6", "I5", "§1"),
     unfilled: ("fill",),
-    old_kept_whole: ("I5 old first", "I1"),
     label_longer_than_what_it_saves: ("I6 longer", "I1"),
     figures_too_low: ("I1",),
-    breakdown_wrong: ("I1",),
     sizes_wrong: ("bill", "I6"),
-    forgotten_record: ("I6",),
     touched_although_it_fits: ("§1", "I4"),
 }
-"""Each mutant with the checks that may find it: any of them."""
+"""Each mutant with the checks that may find it: any of them. There is one for each check."""
 
 
 def changed_prefix(case: Case, forwarded: list[Json], figures: Json) -> Changed:

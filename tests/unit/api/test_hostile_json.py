@@ -213,6 +213,7 @@ REFUSED = {
     "a list": b"[]",
     "a text": b'"hello"',
     "nothing": b"",
+    "null": b"null",
     "white space": b" \n",
     "two documents": shaped() + shaped(),
     "rubbish behind": shaped() + b"x",

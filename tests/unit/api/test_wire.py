@@ -38,10 +38,12 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"model": None}, "model"),
     ({"model": ""}, "model"),
     ({"model": 7}, "model"),
+    ({"model": ["gpt-4o"]}, "model"),
     ({"model": "a\x00b"}, "model"),
     ({"model": "m" * 513}, "model"),
     ({"messages": None}, "messages"),
     ({"messages": []}, "messages"),
+    ({"messages": "hello"}, "messages"),
     ({"messages": {"role": "user"}}, "messages"),
     ({"stream": "yes"}, "stream"),
     ({"stream": 1}, "stream"),
@@ -145,6 +147,11 @@ def test_a_bad_message_is_named_by_its_place(messages: list[Any], param: str) ->
 @pytest.mark.parametrize(("headers", "param"), HEADERS, ids=[f"{n}-{p}" for n, (_, p) in enumerate(HEADERS)])
 def test_a_bad_header_is_named(headers: dict[str, str], param: str) -> None:
     assert refused({"model": "m", "messages": HELLO}, headers).param == param
+
+
+def test_an_unknown_role_is_told_those_that_there_are() -> None:
+    message = refused({"model": "m", "messages": [{"role": "robot", "content": "x"}]}).message
+    assert all(role in message for role in ("system", "user", "assistant", "tool"))
 
 
 def test_an_empty_body_names_the_model() -> None:

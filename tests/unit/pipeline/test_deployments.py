@@ -64,7 +64,6 @@ def module_routed(
         *entries("vectors", *both, params=orders),
         *entries("windows", *both, params=orders[::-1], info=windows),
         *entries("stream", *both, params=orders),
-        *entries("limited", *both, params=({"order": 1, "max_parallel_requests": 1}, {"order": 2})),
         *entries("chained", *both),
     ]
     return module_start_gateway({"model_list": listed, "routing": {"cooldown": 1, "cooldown_max": 1}})
@@ -106,20 +105,6 @@ def test_s12_5_a_conversation_stays_at_one_deployment(
     assert first_words["one"]
     assert first_words["two"]
     assert not set(first_words["one"]) & set(first_words["two"])
-
-
-def test_s12_5_a_conversation_named_from_its_second_turn_on_stays(
-    routed: GatewayProcess, one: MockUpstream, two: MockUpstream
-) -> None:
-    """Its id leads to where its first turn was, with nothing stored: the first prompt is in that provider's cache."""
-    for number in range(12):
-        before = len(one.chats), len(two.chats)
-        home = ask(routed, "pair", user(f"named {number}"))["conversation"]["id"]
-        for turn in range(2):
-            ask(routed, "pair", user(f"and {turn}?"), conversation=home)
-        assert sorted((len(one.chats) - before[0], len(two.chats) - before[1])) == [0, 3]
-    assert one.chats
-    assert two.chats
 
 
 def test_s12_5_a_response_goes_on_where_the_one_before_was_made(
@@ -206,16 +191,6 @@ def test_s12_8_failures_of_relayed_calls_count(routed: GatewayProcess, one: Mock
     assert total(scrape(routed), "gateway_deployment_in_flight") == 0
 
 
-def test_s12_8_a_requests_own_fault_rests_nothing(routed: GatewayProcess, one: MockUpstream, two: MockUpstream) -> None:
-    one.handler = lambda record: Reply(status=400)
-    with http(routed) as client:
-        for number in range(5):
-            body = {"model": "ordered", "messages": [user(f"odd {number}")]}
-            assert client.post("/chat/completions", json=body).status_code == 400
-    assert resting(routed, "ordered") == 0
-    assert not two.chats
-
-
 def test_s12_5_the_context_fits_whichever_deployment_answers(
     routed: GatewayProcess, one: MockUpstream, two: MockUpstream
 ) -> None:
@@ -244,22 +219,6 @@ def test_s12_8_a_stream_that_breaks_counts_against_its_deployment(
     wait_until(lambda: resting(routed, "stream") == 1, "it rests")
 
 
-def test_s12_5_a_deployment_at_its_limit_is_passed_over(
-    routed: GatewayProcess, one: MockUpstream, two: MockUpstream
-) -> None:
-    one.reply(text="one two three", stall_after=2)
-    with http(routed) as client:
-        body = {"model": "limited", "messages": [user("long")], "stream": True}
-        with client.stream("POST", "/chat/completions", json=body) as stream:
-            lines = stream.iter_lines()
-            next(lines)
-            ask(routed, "limited", user("meanwhile"))
-            assert (len(one.chats), len(two.chats)) == (1, 1)
-            one.release()
-            assert list(lines)
-    wait_until(lambda: bool(ask(routed, "limited", user("after")) and len(one.chats) == 2), "it is asked again")
-
-
 def test_s12_8_a_probe_finds_that_a_deployment_is_back(
     start_gateway: GatewayFactory, one: MockUpstream, two: MockUpstream
 ) -> None:
@@ -276,9 +235,3 @@ def test_s12_8_a_probe_finds_that_a_deployment_is_back(
     one.clear()
     ask(gateway, "probed", user("after"))
     assert len(one.chats) == 1
-
-
-def test_s12_5_a_group_is_one_model(routed: GatewayProcess) -> None:
-    with http(routed) as client:
-        names = [model["id"] for model in client.get("/models").json()["data"]]
-    assert names == ["pair", "failing", "ordered", "vectors", "windows", "stream", "limited", "chained"]

@@ -163,7 +163,7 @@ def test_an_overflow_in_a_good_answer_is_one() -> None:
 @pytest.mark.parametrize(
     "original",
     [
-        *("<html>down</html>", {"detail": "no"}, ["x"], {"error": "text"}, {"error": {"errors": ["no"]}}),
+        *("<html>down</html>", "", {"detail": "no"}, ["x"], {"error": "text"}, {"error": {"errors": ["no"]}}),
         *({"error": {"message": {"a": 1}, "type": "x"}}, {"error": {"message": None, "code": "c"}}),
     ],
 )

@@ -12,13 +12,12 @@ from tests.support.factory import ClientFactory, GatewayFactory, default_config,
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, Shown, decision, every, plan_of, shown
 from tests.support.mock_upstream import MockUpstream
-from tests.support.reply import Reply, error_body
+from tests.support.reply import Reply
 
 BUDGET = 4096 - 512
 QUESTION = user("Who is the keeper of lamp 41?")
 LONG = {"title": "Lamps", "content": lamps(60)}
 TIDES = {"title": "Tides", "content": prose(3, 2500)}
-ROPES = {"title": "Ropes", "content": prose(4, 2500)}
 
 
 planning = shared_gateway({"context": {"planning": "auto"}, "upstream": {"unlisted": "relay"}})
@@ -129,23 +128,6 @@ def test_s5_a_planner_that_fails_costs_quality_and_never_the_answer(
     assert keeper(41) in text_of(models.answered[0])
 
 
-def test_s5_a_late_planner_is_not_waited_for_and_its_prompt_is_billed(
-    start_gateway: GatewayFactory, upstream: MockUpstream
-) -> None:
-    """§5: a call cut off or late: its prompt plus what came, by the gateway's count, `estimated` true."""
-    planning = start_gateway({"context": {"planning": "auto", "planner_timeout": 0.5}})
-    upstream.handler = models = InternalModels(lambda artifacts: Reply(text="{}", delay_first=20))
-    answer = ask(planning, LONG, TIDES)
-    told, cost = used(answer), answer["response_metadata"]["cost"]
-    assert answer["response_metadata"]["timings_ms"]["total"] < 10_000
-    assert (told["fallback_reason"], told["llm_planning_used"]) == ("planner_timeout", False)
-    counted = told["planning_usage"]["planner"]
-    assert counted["prompt_tokens"] == pytest.approx(prompt_tokens({"messages": models.planned[0]["messages"]}), abs=3)
-    assert counted["completion_tokens"] == 0
-    assert cost["estimated"] is True
-    assert cost["planning_cost"] == counted["prompt_tokens"] * Decimal("0.00000015")
-
-
 def test_s5_forgotten_artifacts_get_the_heuristic_strategy(planning: GatewayProcess, upstream: MockUpstream) -> None:
     """A plan that names one of two: the other is searched for the question all the same."""
 
@@ -156,45 +138,6 @@ def test_s5_forgotten_artifacts_get_the_heuristic_strategy(planning: GatewayProc
     answer = ask(planning, LONG, TIDES)
     assert used(answer)["llm_planning_used"] is True
     assert keeper(41) in text_of(models.answered[0])
-
-
-def test_s5_a_summarizer_that_fails_for_one_of_three_leaves_that_one_to_be_extracted(
-    planning: GatewayProcess, upstream: MockUpstream
-) -> None:
-    """The plan is used, the reason is told, and the failed call is on the bill."""
-
-    def summarize(text: str) -> Reply:
-        return Reply(status=500) if "Ropes" in text else Reply(text=f"Summary of {text.partition('.')[0]}")
-
-    upstream.handler = models = InternalModels(every("summarize", summarization_focus="of three"), summarize)
-    answer = ask(planning, LONG, TIDES, ROPES)
-    told = used(answer)
-    assert (told["llm_planning_used"], told["fallback_reason"]) == (True, "summarizer_failed")
-    assert len(models.summarized) == 3
-    by_title = {r["source"].rpartition(":")[2]: r["strategy"] for r in told["artifacts_processed"]}
-    assert (by_title["Lamps"], by_title["Tides"]) == ("summarize", "summarize")
-    assert by_title["Ropes"] != "summarize"
-    assert told["planning_usage"]["summarizer"]["calls"] == 3
-    assert told["cache_stats"] == {"hits": 0, "misses": 3}
-
-
-def test_s5_an_artifact_larger_than_the_summarizers_window_is_summarized_by_map_and_reduce(
-    start_gateway: GatewayFactory, upstream: MockUpstream
-) -> None:
-    gateway = start_gateway({"context": {"planning": "auto", "summarizer_model": "small"}})
-    whole = "All hundred lamps, in one summary."
-
-    def summarize(text: str) -> Reply:
-        return Reply(text="A part of the lamps." if "Part " in text.partition("<text>")[0] else whole)
-
-    upstream.handler = models = InternalModels(every("summarize"), summarize)
-    answer = ask(gateway, {"title": "Lamps", "content": lamps(200)})
-    assert {body["model"] for body in models.summarized} == {"small"}
-    assert len(models.summarized) > 2
-    assert all(prompt_tokens(body) < 4096 for body in models.summarized)
-    assert whole in text_of(models.answered[0])
-    assert used(answer)["planning_usage"]["summarizer"]["calls"] == len(models.summarized)
-    assert used(answer)["cache_stats"] == {"hits": 0, "misses": 1}
 
 
 @pytest.mark.parametrize(
@@ -423,77 +366,6 @@ def test_s5_old_turns_of_a_plain_chat_are_an_artifact_where_planning_is_asked_fo
     assert used(short)["planning_reason"] == "no_artifacts"
 
 
-ASKED: Json = {
-    "model": "small",
-    "messages": [user("Who is the keeper of lamp 41?")],
-    "attachments": [{"title": "Lamps", "content": lamps(60)}],
-}
-
-
-def test_s5_a_summary_that_broke_off_is_used_as_far_as_it_is_whole(
-    planning: GatewayProcess, upstream: MockUpstream
-) -> None:
-    """In the context and in the cache: the next request with the same focus finds no half sentence either."""
-    said = "Sixty lamps stand on the quay. Lamp 41 is kept by nobody but"
-    upstream.handler = models = InternalModels(
-        every("summarize", summarization_focus="whole"), lambda text: Reply(text=said, finish_reason="length")
-    )
-    answers = [chat(planning, **ASKED) for _ in range(2)]
-    assert [used(answer)["cache_stats"] for answer in answers] == [
-        {"hits": 0, "misses": 1},
-        {"hits": 1, "misses": 0},
-    ]
-    for answer, body in zip(answers, models.answered, strict=True):
-        assert used(answer)["fallback_reason"] is None
-        assert "Sixty lamps stand on the quay." in text_of(body)
-        assert "nobody but" not in text_of(body)
-
-
-def test_s5_of_a_summary_of_which_nothing_is_whole_nothing_is_used_or_kept(
-    planning: GatewayProcess, upstream: MockUpstream
-) -> None:
-    """The plan is followed with extracts in its place, the reason told, the call on the bill, and made anew."""
-    upstream.handler = models = InternalModels(
-        every("summarize", summarization_focus="none"), lambda text: Reply(text="Lamp 41 and", finish_reason="length")
-    )
-    for number in (1, 2):
-        answer = chat(planning, **ASKED)
-        told = used(answer)
-        assert (told["fallback_reason"], told["llm_planning_used"]) == ("summarizer_cut", True)
-        assert told["planning_usage"]["summarizer"]["calls"] == 1
-        assert told["planning_cost"]["summarizer_cost"] > 0
-        assert "Lamp 41 and" not in text_of(models.answered[-1])
-        assert len(models.summarized) == number
-
-
-EVENT = "internal_model_unknown"
-
-
 def why(answer: Json) -> tuple[str, str | None]:
     told = answer["response_metadata"]["context_utilization"]
     return told["planning_reason"], told["fallback_reason"]
-
-
-def test_s5_a_planner_that_is_not_there_is_asked_once_and_told_once(
-    start_gateway: GatewayFactory, upstream: MockUpstream
-) -> None:
-    """By the bill of the request that asked it, by those that did not, and by one line of the log."""
-    gateway = start_gateway({"context": {"planning": "auto"}})
-    unknown = Reply(status=404, json=error_body(404, "The model `gpt-4o-mini` does not exist.", "model_not_found"))
-    upstream.handler = models = InternalModels(lambda artifacts: unknown)
-    told = [why(chat(gateway, **ASKED)) for _ in range(3)]
-    assert told == [("near_limit", "planner_unknown_model"), ("no_planner", None), ("no_planner", None)]
-    assert len(models.planned) == 1
-    lines = [line for line in gateway.log_lines() if line["event"] == EVENT]
-    assert [(line["level"], line["model"]) for line in lines] == [("warning", "openai/gpt-4o-mini")]
-
-
-def test_s5_a_404_that_does_not_speak_of_the_model_is_one_call_that_failed(
-    start_gateway: GatewayFactory, upstream: MockUpstream
-) -> None:
-    """The page of a proxy before the upstream: the next request asks again."""
-    gateway = start_gateway({"context": {"planning": "auto"}})
-    page = Reply(status=404, body=b"<html>Nothing here yet</html>", content_type="text/html")
-    upstream.handler = models = InternalModels(lambda artifacts: page)
-    assert [why(chat(gateway, **ASKED)) for _ in range(3)] == [("near_limit", "planner_refused")] * 3
-    assert len(models.planned) == 3
