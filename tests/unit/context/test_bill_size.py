@@ -105,15 +105,6 @@ def test_s6_2_what_a_request_decided_is_listed_and_what_stands_is_counted(
         assert (record["artifact_id"] in listed) != record.get("standing", False)
 
 
-def test_s6_2_a_stream_tells_it_once_on_its_finish_chunk(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    upstream.reply(text="yes")
-    wire = read_stream(one_gateway, {"model": "gpt-4o", "messages": [user("Find it, please."), *steps(2)]})
-    begun = wire.chunks[0]["response_metadata"]["context_utilization"]
-    assert "artifacts_processed" not in begun
-    assert {"budget_tokens", "planning_reason", "strategy", "breakdown"} <= begun.keys()
-    assert len(wire.finish["response_metadata"]["context_utilization"]["artifacts_processed"]) == 2
-
-
 PLAN = every("rag_extract", extraction_query="keepers, namely", relevance_rationale="a rationale, namely")
 SAID = ("keepers, namely", "a rationale, namely")
 
@@ -178,15 +169,3 @@ def test_s6_2_of_store_false_nothing_that_a_planner_said_is_kept(
     answer = chat(planning, **body, attachments=[{"title": "Lamps", "content": lamps(60)}])
     left = stored(planning, answer["response_metadata"]["request_id"])
     assert not any(word in json.dumps(left, default=str) for word in SAID)
-
-
-def test_s6_2_an_answer_that_is_sent_again_is_as_small(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """A replay for an `Idempotency-Key` has the bill that the answer had, byte for byte."""
-    upstream.reply(text="yes")
-    body = {"model": "gpt-4o", "messages": [user("Find the page once."), *steps(40)]}
-    with http(one_gateway) as client:
-        first, again = (
-            client.post("/chat/completions", json=body, headers={"idempotency-key": "sized"}) for _ in range(2)
-        )
-    assert again.headers["idempotent-replayed"] == "true"
-    assert exact(again.text)["response_metadata"] == exact(first.text)["response_metadata"]

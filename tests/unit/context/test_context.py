@@ -7,8 +7,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 
 from tests.support.answers import Json, all_used, conversation_of, used, user
-from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of, tokens
-from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.tool_loop import result
@@ -85,23 +84,6 @@ def test_s2_attachments_may_be_one_string(client: OpenAI, upstream: MockUpstream
     assert caught.value.param == "attachments[0].content"
 
 
-def test_s2_several_attachments(client: OpenAI, upstream: MockUpstream) -> None:
-    """Each has its source and label; what bears on the question is found in the right one."""
-    papers = [
-        {
-            "title": f"Paper {n}",
-            "content": f"{prose(n, 900)}\n\nThe code of paper {n} is K{n * 31}.\n\n{prose(n + 50, 900)}",
-        }
-        for n in range(6)
-    ]
-    answer = ask(client, user("What is the code of paper 4?"), attachments=papers)
-    assert "K124" in text_of(upstream.last.body)
-    assert prompt_tokens(upstream.last.body) <= BUDGET
-    records = used(answer)["artifacts_processed"]
-    assert [r["source"] for r in records] == [f"attachment:{n}:Paper {n}" for n in range(6)]
-    assert len({r["artifact_id"] for r in records}) == 6
-
-
 @pytest.mark.parametrize(
     ("attachments", "named"),
     [
@@ -168,22 +150,6 @@ def test_s4_an_old_tool_result_answers_a_new_question(client: OpenAI, upstream: 
     assert record["source"].endswith(":search")
 
 
-def test_s4_i4_the_question_survives_large_tool_results(client: OpenAI, upstream: MockUpstream) -> None:
-    """By deltas: results that are together many times the window never push the current user message out."""
-    question = user("Who is the keeper of lamp 3?")
-    upstream.reply(message=call("c0", page=0))
-    body = {"conversation": conversation_of(ask(client, question, tools=TOOLS)), "tools": TOOLS}
-    for step in range(4):
-        upstream.reply(message=call(f"c{step + 1}", page=step + 1))
-        ask(client, result(f"c{step}", lamps(120, words=30 + step)), **body)
-        messages = upstream.last.body["messages"]
-        assert messages[0] == question
-        assert [m["role"] for m in messages[1:]] == ["assistant", "tool"] * ((len(messages) - 1) // 2)
-        assert messages[-1]["tool_call_id"] == f"c{step}"
-        assert prompt_tokens(upstream.last.body) <= BUDGET
-        assert keeper(3) in text_of(upstream.last.body)
-
-
 def test_s4_i4_a_document_inside_the_message(client: OpenAI, upstream: MockUpstream) -> None:
     """The middle of one over-long text is a document; first and last paragraph stay, word for word."""
     first, last = "Dear reader, here is my list of lamps.", "Who, please, is the keeper of lamp 201?"
@@ -202,23 +168,6 @@ def test_s4_i4_a_long_question_keeps_its_words(client: OpenAI, upstream: MockUps
     ask(client, user(question), attachments=[{"content": DOCUMENT}])
     assert upstream.last.body["messages"][-1]["content"].endswith(question)
     assert prompt_tokens(upstream.last.body) <= BUDGET
-
-
-def test_s4_i5_compaction_loses_nothing(
-    start_gateway: GatewayFactory, make_client: ClientFactory, upstream: MockUpstream
-) -> None:
-    """JSON that would fit without its white space is forwarded equal when parsed, numbers as written."""
-    client = make_client(start_gateway())
-    rows = [{"lamp": i, "oil": 0.10 * i, "big": 12345678901234567890, "note": "ü \u2028"} for i in range(80)]
-    text = json.dumps(rows, indent=8)
-    assert tokens(text) > BUDGET
-    upstream.reply(message=call("c1"))
-    body = {"conversation": conversation_of(ask(client, user("List them."), tools=TOOLS)), "tools": TOOLS}
-    answer = ask(client, result("c1", text), **body)
-    sent = upstream.last.body["messages"][-1]["content"]
-    assert len(sent) < len(text)
-    assert json.loads(sent) == rows
-    assert used(answer)["artifacts_processed"][0]["strategy"] == "include_full"
 
 
 def test_s4_one_text_has_one_id_wherever_it_stands(client: OpenAI, upstream: MockUpstream) -> None:

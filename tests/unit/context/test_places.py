@@ -38,18 +38,6 @@ def test_s14_2_a_fact_on_a_late_page_comes_with_its_page(one_gateway: GatewayPro
         assert re.findall(r"^\[page (\d+)\]$", before, re.MULTILINE)[-1] == "37"
 
 
-def test_s14_2_a_row_comes_with_its_cells_and_columns(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """§14.2: of two sheets with the same rows the one that is named."""
-    sent = ask(one_gateway, upstream, SHEET, "What is the depth of berth 431 in Berths?")
-    found = re.search(
-        r"^\[Berths!A(\d+):B(\d+)\]$(?:\nname\tdepth)?((?:\nberth \d+\t\d+)*\nberth 431\t3017)", sent, re.M
-    )
-    assert found, sent[:3000]
-    assert int(found[1]) <= 433 <= int(found[2])
-    assert "name\tdepth" in sent
-    assert "[sheet " not in sent
-
-
 def test_s14_2_a_row_of_a_long_sheet_is_shown_where_a_question_names_it(
     one_gateway: GatewayProcess, upstream: MockUpstream
 ) -> None:

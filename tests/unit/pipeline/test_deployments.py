@@ -107,22 +107,6 @@ def test_s12_5_a_conversation_stays_at_one_deployment(
     assert not set(first_words["one"]) & set(first_words["two"])
 
 
-def test_s12_5_a_response_goes_on_where_the_one_before_was_made(
-    routed: GatewayProcess, one: MockUpstream, two: MockUpstream
-) -> None:
-    """A request that names the response before, and nothing else of its conversation."""
-    with http(routed) as client:
-        for number in range(6):
-            previous: str | None = None
-            before = len(one.chats), len(two.chats)
-            for turn in range(3):
-                body = {"model": "chained", "input": f"{number}: turn {turn}", "previous_response_id": previous}
-                answer = client.post("/responses", json=body)
-                assert answer.status_code == 200, answer.text
-                previous = answer.json()["id"]
-            assert sorted((len(one.chats) - before[0], len(two.chats) - before[1])) == [0, 3]
-
-
 def test_s12_5_the_lowest_order_is_asked_and_comes_back_after_a_rest(
     routed: GatewayProcess, one: MockUpstream, two: MockUpstream
 ) -> None:

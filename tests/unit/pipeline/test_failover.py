@@ -104,15 +104,6 @@ def audit(gateway: GatewayProcess) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("api", APIS)
-def test_s12_6_after_a_byte_nothing_is_tried(failing_over: GatewayProcess, upstream: MockUpstream, api: str) -> None:
-    failing(upstream, "twin-a", text="one two three four five six", cut_after=3)
-    answer = ask(failing_over, "twins", api, stream=True)
-    assert answer.status_code == 200
-    assert "error" in answer.text
-    assert [len(upstream.chats_of(name)) for name in ("twin-a", "twin-b")] == [1, 0]
-
-
 def test_s12_6_what_a_failed_try_may_have_cost_is_on_the_bill(
     failing_over: GatewayProcess, upstream: MockUpstream
 ) -> None:

@@ -4,11 +4,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from openai import OpenAI
 
-from tests.support.answers import Json, assistant, bill_of, chat, exact, http, read_stream, stored, used, user
+from tests.support.answers import Json, assistant, chat, exact, http, read_stream, stored, used, user
 from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
-from tests.support.factory import ClientFactory, GatewayFactory, default_config, shared_gateway
+from tests.support.factory import GatewayFactory, default_config, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, Shown, decision, every, plan_of, shown
 from tests.support.mock_upstream import MockUpstream
@@ -140,41 +139,10 @@ def test_s5_forgotten_artifacts_get_the_heuristic_strategy(planning: GatewayProc
     assert keeper(41) in text_of(models.answered[0])
 
 
-@pytest.mark.parametrize(
-    ("context", "reason"),
-    [
-        ({"planning": "never"}, "disabled"),
-        ({"mode": "simple"}, "no_planner"),
-        ({"mode": "simple", "planning": "always"}, "forced"),
-    ],
-)
-def test_s5_whoever_wants_no_plan_pays_for_none(
-    planning: GatewayProcess, upstream: MockUpstream, context: Json, reason: str
-) -> None:
-    upstream.handler = models = InternalModels(every("include_full"))
-    answer = ask(planning, LONG, TIDES, context=context)
-    assert models.planned == []
-    told = used(answer)
-    assert (told["planning_reason"], told["llm_planning_used"]) == (reason, False)
-    assert told["fallback_reason"] == ("no_planner" if reason == "forced" else None)
-    assert answer["response_metadata"]["cost"]["planning_cost"] == 0
-
-
 def test_s2_mode_off_plans_nothing(planning: GatewayProcess, upstream: MockUpstream) -> None:
     upstream.handler = models = InternalModels(every("include_full"))
     chat(planning, model="small", messages=[QUESTION], context={"mode": "off", "planning": "always"})
     assert (len(models.planned), len(models.answered)) == (0, 1)
-
-
-def test_s5_a_plan_can_be_forced(planning: GatewayProcess, upstream: MockUpstream) -> None:
-    """`planning: always` also where everything fits and is small."""
-    upstream.handler = models = InternalModels(every("include_full"))
-    small = {"title": "Note", "content": keeper(41)}
-    assert used(ask(planning, small))["planning_reason"] == "small_total"
-    answer = ask(planning, small, context={"planning": "always"})
-    assert len(models.planned) == 1
-    assert (used(answer)["planning_reason"], used(answer)["llm_planning_used"]) == ("forced", True)
-    assert keeper(41) in text_of(models.answered[1])
 
 
 def test_s5_a_forced_plan_without_a_planner_falls_back(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
@@ -330,18 +298,6 @@ def test_s6_planning_is_paid_for_also_where_the_answer_fails(planning: GatewayPr
     cost = row["response_metadata"]["cost"]
     assert row["status"] == "failed"
     assert cost["planning_cost"] == cost["total_cost"] > 0
-
-
-def test_s1_the_official_sdk_sees_a_planned_answer(
-    planning: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
-) -> None:
-    upstream.handler = InternalModels(every("rag_extract"))
-    client: OpenAI = make_client(planning)
-    answer = client.chat.completions.create(
-        model="small", messages=[QUESTION], extra_body={"attachments": [LONG], "context": {"planning": "auto"}}
-    )
-    assert bill_of(answer)["context_utilization"]["strategy"] == "llm_planned"
-    assert exact(answer.model_dump_json())["usage"]["cost"] > 0
 
 
 def test_s5_old_turns_of_a_plain_chat_are_an_artifact_where_planning_is_asked_for(

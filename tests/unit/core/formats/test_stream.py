@@ -107,6 +107,13 @@ def test_only_the_last_choices_finish_chunk_is_held() -> None:
     assert "response_metadata" not in steps[2][0]
 
 
+def test_a_choice_that_nobody_asked_for_lets_the_held_finish_go_first() -> None:
+    chunks = [chunk("a"), chunk(None, "stop"), chunk("b", index=1), chunk(None, "stop", 1)]
+    steps = relayed(chunks)
+    assert [each["choices"] for step in steps for each in step] == [each["choices"] for each in chunks]
+    assert [len(step) for step in steps] == [1, 0, 2, 0, 1]
+
+
 def test_chunks_after_the_finish_chunk_follow_it_in_their_order() -> None:
     steps = relayed([chunk("a"), chunk(None, "stop"), chunk("late")])
     assert [each["choices"][0]["delta"] for each in steps[-1]] == [{}, {"content": "late"}]
