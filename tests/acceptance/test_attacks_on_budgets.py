@@ -4,12 +4,11 @@ in which it asks, by leaving, and by the clock. A budget that is used up is used
 
 import json
 
-from tests.support.attacked_budgets import CHAT, LEAVING, ask, is_refused
+from tests.support.attacked_budgets import CHAT, LEAVING, ask, is_refused, metered
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
 from tests.support.sockets import RawClient, post
-from tests.unit.pipeline.test_attacks_on_budgets import metered
 
 __all__ = ["metered"]
 

@@ -19,7 +19,6 @@ import pytest
 
 from gateway.cli import main
 from gateway.core.types.turn import LARGEST_KEPT
-from tests.acceptance.test_audit import Shop, shop
 from tests.support.answers import Json, chat, exact, http, user
 from tests.support.command import config_file, gateway_command
 from tests.support.documents import lamps
@@ -29,6 +28,7 @@ from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres
 from tests.support.process import wait_until
+from tests.support.shop import Shop, shop
 from tests.support.terminal import on_terminal, without_colours
 
 __all__ = ["shop"]

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.test_fidelity_up import MODES, ODD
 from tests.support.answers import Json, http, user
-from tests.support.exact_json import Number, as_written, keys_in_order
+from tests.support.exact_json import MODES, ODD, Number, as_written, keys_in_order
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 

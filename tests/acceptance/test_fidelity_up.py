@@ -5,18 +5,11 @@ from typing import Any
 import pytest
 
 from tests.support.answers import Json, http, user
-from tests.support.exact_json import as_written, keys_in_order
+from tests.support.exact_json import MODES, ODD, as_written, keys_in_order
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
-MODES = ["auto", "simple", "off"]
-ODD = (
-    b'{"z": 1.0, "a": 1, "big": 123456789012345678901234567890, "edge": 18446744073709551616, "neg": -0.0, '
-    b'"long": 9007199254740993, "tiny": 5e-324, "huge": 1.7976931348623157e308, "exp": 1E+2, "ten": 0.10, '
-    b'"empty": "", "null": null, "list": [], "object": {}, "deep": [[[{"y": [true, false]}]]], '
-    b'"text": "\\u00fc \\ud83c\\udf0a \\u2028 \\u0000 \\\\ \\/ \\" <&> \xe2\x80\xae\xf0\x9f\x8c\x8a", "\\u00e4 key": 0}'
-)
 BODY = (
     b'{"model": "gpt-4o", "x_top": %(odd)b, "temperature": 1, "top_p": 1.0, "seed": -9223372036854775808, '
     b'"messages": [{"role": "user", "content": "hi", "x_message": %(odd)b}, '

@@ -5,48 +5,26 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from tests.chaos.audit import rows
 from tests.support.answers import Json, as_told, chat, http, raw_request, stored, used, user
+from tests.support.books import PICO, PRICES, Books
 from tests.support.documents import lamps, prose
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, Shown, decision, every, plan_of, role_of
 from tests.support.mock_upstream import MockUpstream, count_prompt
 from tests.support.process import wait_until
-from tests.support.reply import Reply, count_usage
+from tests.support.reply import Reply
 from tests.support.schemas import sqlite_url
 
 LONG = {"title": "Lamps", "content": lamps(60)}
 ASKED: Json = {"model": "small", "messages": [user("Who is the keeper of lamp 41?")], "attachments": [LONG]}
-PRICES = {"small": (Decimal("0.000001"), Decimal("0.000002")), "gpt-4o-mini": (Decimal("1.5e-7"), Decimal("6e-7"))}
-PICO = Decimal("1e-12")
 LEDGER = "SELECT request_id, status, estimated, total_cost_picousd FROM ledger"
 CALLS = "SELECT request_id, purpose, prompt_cost_picousd, completion_cost_picousd, estimated FROM ledger_calls"
-
-
-class Books:
-    """What the provider reckons for each call that it answered, by its own count, reported or not."""
-
-    def __init__(self, seed: int) -> None:
-        self.total = Decimal(0)
-        self.calls = 0
-        self._random = random.Random(seed)
-        self._lock = threading.Lock()
-
-    def charge(self, body: Json, reply: Reply) -> Reply:
-        """The reply, with a usage of odd figures that is written down."""
-        prompt, completion = self._random.randrange(1, 99_999), self._random.randrange(1, 9_999)
-        rates = PRICES[body["model"]]
-        with self._lock:
-            self.calls += 1
-            self.total += (prompt * rates[0]).quantize(PICO) + (completion * rates[1]).quantize(PICO)
-        reply.usage = count_usage(prompt, completion)
-        return reply
 
 
 def test_s6_the_bills_are_what_the_provider_charged_planner_and_summarizer_included(

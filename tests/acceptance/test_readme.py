@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.support import worked_example
-from tests.support.command import gateway_command, printed
+from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
@@ -19,27 +19,8 @@ from tests.support.http_server import Record
 from tests.support.internal_models import InternalModels, every
 from tests.support.mock_upstream import MockUpstream
 from tests.support.office import xlsx
+from tests.support.page_examples import ADDRESS, INTEGRATING, MEMORY, README, ROOT, block, run
 from tests.support.reply import Reply
-
-ROOT = Path(__file__).parents[2]
-README, INTEGRATING, MEMORY = (
-    (ROOT / page).read_text() for page in ("README.md", "docs/integrating.md", "docs/memory.md")
-)
-ADDRESS = "http://127.0.0.1:8000"
-
-
-def block(page: str, heading: str, fence: str) -> str:
-    """The first block of code of that language below a heading of the page."""
-    found = re.search(rf"^## {heading}\n.*?^```{fence}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    assert found, heading
-    return found.group(1)
-
-
-def run(code: str, running: GatewayProcess, folder: Path) -> str:
-    """What the code prints, run against the gateway in the folder; in this process, which has imported the SDK."""
-    assert ADDRESS in code
-    example = compile(code.replace(ADDRESS, running.url), "README", "exec")
-    return printed(lambda: exec(example, {"__name__": "__main__"}), folder, OPENAI_API_KEY="sk-readme")
 
 
 def in_a_shell(code: str, running: GatewayProcess, folder: Path) -> str:

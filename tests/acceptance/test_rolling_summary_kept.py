@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.acceptance.test_readme import ROOT, block, run
-from tests.integration.context.test_rolling_summary import SUMMARY
 from tests.support.answers import Json, http
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, plan_of
 from tests.support.mock_upstream import MockUpstream, Reply
+from tests.support.page_examples import ROOT, block, run
 from tests.support.process import free_port, wait_until
-from tests.support.summaries import Chat, told
+from tests.support.summaries import SUMMARY, Chat, told
 from tests.support.valkey import Valkey
 
 

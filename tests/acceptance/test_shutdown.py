@@ -16,11 +16,11 @@ import openai
 import pytest
 
 from tests.chaos.audit import rows
-from tests.integration.apis.test_mcp import connected
 from tests.support.answers import http, stored, usage_of, user
 from tests.support.command import gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
+from tests.support.mcp_client import connected
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.postgres import Postgres, PostgresProcess
 from tests.support.process import PATIENCE, wait_until

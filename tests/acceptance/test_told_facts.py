@@ -12,9 +12,9 @@ from tests.support.command import config_file, gateway_command
 from tests.support.documents import prompt_tokens
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
+from tests.support.listed_models import LLAMA_CPP, LM_STUDIO, OLLAMA, OPENROUTER, VLLM
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
-from tests.unit.upstream.test_descriptions import LLAMA_CPP, LM_STUDIO, OLLAMA, OPENROUTER, VLLM
 
 LIST = "GET /v1/models"
 LONG = "The ferry leaves at nine. " * 4000

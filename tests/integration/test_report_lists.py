@@ -40,7 +40,7 @@ from gateway.storage.reports.request_list import (
 )
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, message, turn
-from tests.integration.test_roll_ups import UNPRICED, paid
+from tests.integration.paid_turns import UNPRICED, paid
 from tests.support.marks import few_or_many
 from tests.support.schemas import brought_up, in_a_thread
 

@@ -2,20 +2,19 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from gateway.api.conversations.import_check import parse_export
-from gateway.billing.cost import ledger_figures, price_call, with_figures
+from gateway.billing.cost import with_figures
 from gateway.billing.ledger_verification import LedgerAudit
 from gateway.billing.metadata import amended
 from gateway.core.clock import SystemClock
-from gateway.core.types.bill import PICO, CallCost
+from gateway.core.types.bill import PICO
 from gateway.core.types.records import NewConversation
-from gateway.core.types.turn import LedgerQuery, TurnCommit
+from gateway.core.types.turn import LedgerQuery
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.conversations.transfers import ConversationTransfer
@@ -27,15 +26,9 @@ from gateway.storage.reports.costs import compare_sums
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns.bills import add_older, count_older
 from gateway.storage.turns.roll_ups import SUMS
-from tests.integration.commits import message, turn
+from tests.integration.commits import message
+from tests.integration.paid_turns import PLANNER, PRICED, UNPRICED, conversation, paid
 from tests.support.schemas import bring_up
-
-USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}
-PRICES = dict.fromkeys(("input_cost_per_token", "output_cost_per_token"), PICO)
-PRICED = price_call("primary", "m", USAGE, PRICES)
-PLANNER = price_call("planner", "p", {"prompt_tokens": 2}, PRICES)
-UNPRICED = CallCost("primary", "m", {"prompt_tokens": 1, "completion_tokens": 1}, None, None)
-DAY = datetime(2026, 3, 1, 23, 59, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -45,35 +38,12 @@ async def store(transactions: DatabaseTransactions) -> ConversationStore:
     return ConversationStore(transactions, SystemClock())
 
 
-def paid(
-    conversation: str, calls: tuple[CallCost, ...] = (PRICED, PLANNER), *, rolled: bool = True, **more: Any
-) -> TurnCommit:
-    """A turn with a bill of these calls."""
-    total = None if any(call.total is None for call in calls) else sum((c.total or 0 for c in calls), Decimal(0))
-    usage = calls[0].usage
-    entry = {
-        "calls": calls,
-        "metadata": {"usage": usage, "cost": {"total_cost": total}},
-        "created_at": more.pop("created_at", DAY),
-        "end_user": more.pop("end_user", "ann"),
-    }
-    if rolled:
-        entry["figures"] = ledger_figures(entry["metadata"], calls)
-    return turn(f"t-{conversation}", conversation, entry=entry, **more)
-
-
 async def days(transactions: DatabaseTransactions, conversation: str) -> list[dict[str, Any]]:
     """The roll-ups of the tenant that has that conversation."""
     table = schema.usage_days
     query = sa.select(table).where(table.c.tenant == f"t-{conversation}").order_by(table.c.day, table.c.end_user)
     rows = await transactions.run(lambda connection: connection.execute(query).all())
     return [row._asdict() for row in rows]
-
-
-async def conversation(transactions: DatabaseTransactions, conversation_id: str) -> dict[str, Any]:
-    """A row of the conversations."""
-    query = sa.select(schema.conversations).where(schema.conversations.c.id == conversation_id)
-    return (await transactions.run(lambda connection: connection.execute(query).one()))._asdict()
 
 
 def sums(row: dict[str, Any]) -> dict[str, int]:

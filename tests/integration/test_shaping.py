@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.config.settings import Settings
 from gateway.core.ids import artifact_id
-from tests.integration.test_economy import PAUSE, READING, Agent, World, labels, store, world
+from tests.support.economy import PAUSE, READING, Agent, World, labels, store, world
 
 pytestmark = pytest.mark.in_turn("store")
 

@@ -33,3 +33,14 @@ def keys_in_order(value: Any) -> Any:
     if isinstance(value, dict):
         return [(key, keys_in_order(member)) for key, member in value.items()]
     return [keys_in_order(member) for member in value] if isinstance(value, list) else None
+
+
+MODES = ["auto", "simple", "off"]
+
+
+ODD = (
+    b'{"z": 1.0, "a": 1, "big": 123456789012345678901234567890, "edge": 18446744073709551616, "neg": -0.0, '
+    b'"long": 9007199254740993, "tiny": 5e-324, "huge": 1.7976931348623157e308, "exp": 1E+2, "ten": 0.10, '
+    b'"empty": "", "null": null, "list": [], "object": {}, "deep": [[[{"y": [true, false]}]]], '
+    b'"text": "\\u00fc \\ud83c\\udf0a \\u2028 \\u0000 \\\\ \\/ \\" <&> \xe2\x80\xae\xf0\x9f\x8c\x8a", "\\u00e4 key": 0}'
+)

@@ -130,3 +130,6 @@ def of_conversation(url: str, conversation_id: str) -> list[SummarySegment]:
         return sorted(map(segment_of, rows.values()), key=lambda segment: segment.last)
 
     return asyncio.run(read())
+
+
+SUMMARY: Json = {"context": {"memory": "summary", "planning": "never"}}

@@ -25,3 +25,12 @@ def result(call_id: str, content: str) -> Json:
 
 
 LOOP = [ASK, calls(call("c1", city="Bern")), result("c1", "12 degrees, rain"), assistant("It rains in Bern.")]
+
+
+def recalls(*arguments: Any, text: str | None = None) -> Json:
+    """A reply that calls the tool, once with each of the arguments."""
+    calls = [
+        {"id": f"call_{n}", "type": "function", "function": {"name": "recall", "arguments": given}}
+        for n, given in enumerate(each if isinstance(each, str) else json.dumps(each) for each in arguments)
+    ]
+    return {"message": {"role": "assistant", "content": text, "tool_calls": calls}}

@@ -1,23 +1,16 @@
 """Nobody gets what is another's: two tenants, and two people of one tenant who said the same (guarantee §3.2, §8)."""
 
-import itertools
-from typing import Any
-
 import pytest
 
-from tests.integration.context.test_matching_by_itself import LONG, TOOLS, call
-from tests.support.answers import Json, assistant, http, user
+from tests.support.answers import assistant, http, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
+from tests.support.matched import LONG, call
 from tests.support.mock_upstream import MockUpstream
+from tests.support.person import PAPER, SECRET, THOUGHT, Person
 from tests.support.tool_loop import result
 
 KEYS = {"sk-red-house": "red", "sk-red-house-too": "red", "sk-blue-house": "blue"}
-SECRET = "the balance is 1234"
-PAPER = "the will leaves all to the cat"
-THOUGHT = "she must not know of the cat"
-SECRETS = (SECRET, PAPER, THOUGHT)
-_numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -27,56 +20,10 @@ def module_houses(module_start_gateway: GatewayFactory, module_storage_url: str)
     return module_start_gateway({"auth": {"keys": keys}, "storage": {"url": module_storage_url}})
 
 
-class Person:
-    """Asks through the gateway under one key; `user` is sent with each request, if there is one."""
-
-    def __init__(self, gateway: GatewayProcess, upstream: MockUpstream, key: str, name: str | None = None) -> None:
-        self.gateway = gateway
-        self.upstream = upstream
-        self.key = key
-        self.who = {"user": name} if name else {}
-
-    def post(self, messages: list[Json], reply: Json | None = None, *, headers: Any = None, **body: Any) -> Any:
-        """The whole response."""
-        if reply is not None:
-            self.upstream.reply(message=reply)
-        sent = {"model": "gpt-4o", "messages": messages, "tools": TOOLS, **self.who, **body}
-        with http(self.gateway, self.key) as client:
-            return client.post("/chat/completions", json=sent, headers=headers or {})
-
-    def ask(self, messages: list[Json], reply: Json | None = None, **body: Any) -> Json:
-        """The answer."""
-        answer = self.post(messages, reply, **body)
-        assert answer.status_code == 200, answer.text
-        found: Json = answer.json()
-        return found
-
-    def get(self, path: str) -> Any:
-        """The response to a GET."""
-        with http(self.gateway, self.key) as client:
-            return client.get(path)
-
-    def account(self, question: str, answer: str, call_id: str = "call_0", *, paper: bool = True) -> Json:
-        """A turn with reasoning, a tool's result and a `paper` attached, by a loop that resends all."""
-        step = {**call(call_id), "reasoning_content": THOUGHT}
-        self.ask([user(question)], step, attachments=[{"title": "will", "content": PAPER}] if paper else None)
-        return self.ask([user(question), step, result(call_id, SECRET)], assistant(answer))
-
-    def told(self, *, of: int = 1) -> bool:
-        """Whether any of the last requests went up with something secret in it."""
-        return any(secret in str(chat.body) for chat in self.upstream.chats[-of:] for secret in SECRETS)
-
-
 @pytest.fixture
 def houses(module_houses: GatewayProcess, upstream: MockUpstream) -> dict[str, Person]:
     """A person for each key."""
     return {key: Person(module_houses, upstream, key) for key in KEYS}
-
-
-@pytest.fixture
-def question() -> str:
-    """Words that no other test says."""
-    return f"How much is on account {next(_numbers)}?"
 
 
 @pytest.mark.parametrize("answer", ["1234", LONG])

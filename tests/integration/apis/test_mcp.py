@@ -3,25 +3,23 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import httpx2
 import pytest
 
 from gateway.core.ids import artifact_id
-from tests.integration.apis.test_isolation import Person
-from tests.integration.context.test_matching_by_itself import call
 from tests.support.answers import Json, assistant, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
+from tests.support.matched import call
+from tests.support.mcp_client import connected
 from tests.support.mock_upstream import MockUpstream
+from tests.support.person import Person
 from tests.support.tool_loop import result
 
 if TYPE_CHECKING:
-    from mcp import Client
+    pass
 
 KEYS = {"sk-red-house": "red", "sk-blue-house": "blue"}
 LEDGER = "\n".join(f"row {n}: account {n} holds {7 * n} crowns, kept by clerk {n % 13}" for n in range(1, 1300))
@@ -46,20 +44,6 @@ def red(module_houses: GatewayProcess, upstream: MockUpstream) -> Person:
 @pytest.fixture
 def blue(module_houses: GatewayProcess, upstream: MockUpstream) -> Person:
     return Person(module_houses, upstream, "sk-blue-house")
-
-
-@asynccontextmanager
-async def connected(gateway: GatewayProcess, key: str | None, mode: Any = "auto") -> "AsyncIterator[Client]":
-    """The official client, with a key as it is set in an agent's configuration. Its package is imported here, since
-    every process that runs tests imports this module, and few of them need it."""
-    from mcp import Client
-    from mcp.client.streamable_http import streamable_http_client
-
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    async with httpx2.AsyncClient(headers=headers, timeout=60) as http_client:
-        transport = streamable_http_client(f"{gateway.url}/mcp", http_client=http_client)
-        async with Client(transport, mode=mode) as client:
-            yield client
 
 
 async def called(person: Person, tool: str, **arguments: Any) -> Any:

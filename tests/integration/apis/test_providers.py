@@ -24,8 +24,8 @@ from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
+from tests.support.price_map import price_map, rounded
 from tests.support.process import PATIENCE
-from tests.unit.pipeline.test_prices import price_map, rounded
 
 TOOLS: Any = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}

@@ -23,7 +23,6 @@ from tests.support.replaying import chat, replayed
 from tests.support.team import Team
 from tests.support.tool_loop import ASK, LOOP, TOOLS, result
 from tests.support.web_page import PageClient, WebPage, checked
-from tests.unit.context.planning.test_planning import BUDGET
 
 QUESTION = user("Who is the keeper of lamp 41?")
 HOSTILE = (
@@ -105,7 +104,7 @@ def test_s13_3_a_planned_request_tells_its_plan_its_artifacts_and_its_bill(team:
     assert "<b>keepers" not in page
     assert "lamp 41 keeper" in read
     assert "You plan what another model gets to read" in read, "the planner's prompt"
-    assert f"of {BUDGET:,} tokens" in read
+    assert f"of {4096 - 512:,} tokens" in read
     marks = "".join(html.unescape(each) for each in re.findall(r"<mark>(.*?)</mark>", page, re.DOTALL))
     assert keeper(41) in marks
     assert "balances" in read

@@ -8,19 +8,11 @@ import pytest
 from tests.support.answers import Json, assistant, http, read_stream, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
+from tests.support.matched import LONG, TOOLS, call
 from tests.support.mock_upstream import MockUpstream
 from tests.support.tool_loop import result
 
-TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
-LONG = "word " * 50
-"""More than 200 characters of assistant text: what the client left out comes back."""
 _numbers = itertools.count()
-
-
-def call(*ids: str, content: str | None = None) -> Json:
-    function = {"name": "look", "arguments": "{}"}
-    made = [{"id": each, "type": "function", "function": function} for each in ids]
-    return {"role": "assistant", "content": content, "tool_calls": made}
 
 
 class Client:

@@ -5,10 +5,10 @@ from decimal import Decimal
 import pytest
 
 from benchmarks.session.talk import owner, turns
-from tests.acceptance.test_planning_bill import PICO, Books
 from tests.chaos.audit import rows
 from tests.support.agent_session import AgentSession
 from tests.support.answers import Json, http
+from tests.support.books import PICO, Books
 from tests.support.factory import GatewayFactory
 from tests.support.internal_models import InternalModels, Shown, decision, plan_of
 from tests.support.mock_upstream import MockUpstream

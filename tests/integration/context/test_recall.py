@@ -15,6 +15,7 @@ from tests.support.documents import file_part, keeper, lamps, prose
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.tool_loop import recalls
 
 pytestmark = pytest.mark.in_turn("stream")
 
@@ -24,15 +25,6 @@ LOG = lamps(400)
 ASK = {"question": "Who keeps lamp 77?"}
 OWN = {"type": "function", "function": {"name": "lookup", "parameters": {"type": "object", "properties": {}}}}
 EITHER = pytest.mark.parametrize("stream", [False, True])
-
-
-def recalls(*arguments: Any, text: str | None = None) -> Json:
-    """A reply that calls the tool, once with each of the arguments."""
-    calls = [
-        {"id": f"call_{n}", "type": "function", "function": {"name": "recall", "arguments": given}}
-        for n, given in enumerate(each if isinstance(each, str) else json.dumps(each) for each in arguments)
-    ]
-    return {"message": {"role": "assistant", "content": text, "tool_calls": calls}}
 
 
 def body(*messages: Json, **more: Any) -> Json:

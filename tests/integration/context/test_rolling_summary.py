@@ -13,11 +13,10 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, plan_of
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
-from tests.support.summaries import Chat, told
+from tests.support.summaries import SUMMARY, Chat, told
 
 TURNS = 17
 """More than fill the window."""
-SUMMARY: Json = {"context": {"memory": "summary", "planning": "never"}}
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 from tests.support.answers import Json, http
 from tests.support.faults.refusals import changed, places
 from tests.support.gateway_process import GatewayProcess
+from tests.support.hostile import ODD, REFUSED, nothing_is_left
 from tests.support.marks import few_or_many
 from tests.support.messages import HEADERS, TOOL
 from tests.support.mock_upstream import MockUpstream
-from tests.unit.api.test_hostile_json import ODD, REFUSED, nothing_is_left
 
 TEXT = {"type": "text", "text": "hello"}
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}

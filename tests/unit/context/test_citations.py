@@ -9,11 +9,11 @@ import pytest
 
 from gateway.core.ids import artifact_id
 from gateway.core.types.places import marker
-from tests.integration.context.test_recall import recalls
 from tests.support.answers import Json, chat, http, read_stream, stored, user, wait_for_bill
 from tests.support.documents import keeper, lamps
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.tool_loop import recalls
 
 FACT = "The zebrafish tank in hall C holds 412 litres."
 FILLER = "The committee met again and spoke at length about several parts of the yearly budget. " * 25

@@ -14,7 +14,7 @@ from gateway.core.types.past_turns import INSTRUCTION, SentMessages
 from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.explained_request import explained_bill
 from gateway.inspection.prefix import SYSTEM_CHANGED, WINDOW_MOVED, divergence
-from tests.unit.billing.test_audit import prices, row_of, usages
+from tests.support.ledger_rows import prices, row_of, usages
 
 PRICES = {
     "input_cost_per_token": Decimal("0.0000025"),

@@ -9,46 +9,13 @@ from typing import Any
 import pytest
 
 from tests.support.answers import Json, http
-from tests.support.attacked_budgets import ALONE, BUDGET, CHAT, DRY, LEAVING, NARROW, SPENT, ask, is_refused
-from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory, shared_gateway
+from tests.support.attacked_budgets import ALONE, CHAT, DRY, NARROW, SPENT, ask, is_refused
+from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
 
 DEAR, CHEAP = ({"prompt_tokens": n, "completion_tokens": 2, "total_tokens": n + 2} for n in (200, 1))
-
-
-def settings_of_metered(upstream: MockUpstream) -> dict[str, Any]:
-    served = {"api_base": upstream.base_url, "api_key": "sk-upstream"}
-
-    def entry(name: str, model: str, **prices: float) -> Json:
-        params = {"model": f"openai/{model}", **served}
-        return {"model_name": name, "litellm_params": params, "model_info": {**SMALL_MODEL_INFO, **prices}}
-
-    models = [
-        entry("small", "small"),
-        entry("alias", "small"),
-        entry("lone", "lone"),
-        entry("gpt-4o-mini", "gpt-4o-mini"),
-        entry("spoken", "spoken", output_cost_per_audio_token=2e-4),
-    ]
-    keys: list[Json] = [
-        {"key": SPENT, "tenant": "mallory", "budgets": BUDGET},
-        {"key": LEAVING, "tenant": "mallory", "budgets": [{"usd": "0.00003", "period": "total"}]},
-        {"key": DRY, "tenant": "mallory", "budgets": BUDGET},
-        {"key": ALONE, "tenant": "mallory", "budgets": [{"usd": 0.1, "period": "total"}]},
-        {"key": NARROW, "tenant": "mallory", "limits": {"tpm": 1000}},
-    ]
-    return {
-        "model_list": models,
-        "auth": {"keys": keys},
-        "upstream": {"api_base": upstream.base_url, "api_key": "sk-upstream"},
-        "routing": {"fallbacks": {"lone": ["small"]}},
-    }
-
-
-metered = shared_gateway(settings_of_metered)
-"""A gateway whose keys have budgets of less than a request, each for a test of its own."""
 
 
 EVIL_HEADERS: Json = {

@@ -18,7 +18,7 @@ from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.stages import FeatureHooks, PreparedRequest, ReadAs, RequestFeature, RequestRun, SettledRequest
 from tests.support.in_process import InProcess
 from tests.support.schemas import sqlite_url
-from tests.unit.pipeline.test_pipeline import FACTS, Client, Script, World
+from tests.support.scripted_pipeline import FACTS, Client, Script, World
 
 MADE = ["on_request", "on_history", "on_inputs", "on_context", "on_payload"]
 REFUSED = UpstreamRefused(400, {"error": {"message": "no"}}, {})

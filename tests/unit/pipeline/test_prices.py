@@ -1,10 +1,6 @@
 """What a call costs, recomputed in decimals from LiteLLM's own map (guarantee §6)."""
 
-import importlib.util
-import json
-from decimal import ROUND_HALF_EVEN, Decimal
-from functools import cache
-from pathlib import Path
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,9 +9,9 @@ from tests.support.answers import Json, chat, http, read_stream, stored, usage_o
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.price_map import price_map, rounded
 
 ASK = [user("hello there")]
-ZERO = Decimal(0)
 OWN_PRICES: dict[str, Json] = {
     "half": {"input_cost_per_token": 1e-06},
     "tiny": {"input_cost_per_token": 1e-13, "output_cost_per_token": 1e-13},
@@ -24,22 +20,6 @@ OWN_PRICES: dict[str, Json] = {
     "gemini": {"base_model": "gemini/gemini-2.5-pro"},
     "flash": {"base_model": "gemini/gemini-2.5-flash"},
 }
-
-
-@cache
-def price_map() -> Json:
-    spec = importlib.util.find_spec("litellm")
-    assert spec is not None
-    assert spec.origin is not None
-    path = Path(spec.origin).parent / "model_prices_and_context_window_backup.json"
-    found: Json = json.loads(path.read_text("utf-8"), parse_float=Decimal)
-    return found
-
-
-def rounded(parts: Json, prices: Json) -> Decimal:
-    """The sum of tokens times prices, rounded as the guarantee says."""
-    total = sum((Decimal(prices[name]) * tokens for name, tokens in parts.items()), ZERO)
-    return total.quantize(Decimal("1e-12"), rounding=ROUND_HALF_EVEN)
 
 
 def settings_of_shop(upstream: MockUpstream) -> dict[str, Any]:

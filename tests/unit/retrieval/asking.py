@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
+from gateway.retrieval.chunks.chunk import MAX_CHUNK_CHARS, TextChunk
 from gateway.retrieval.rank import relevance
 
 
@@ -22,3 +23,15 @@ def ranked(query: RelevanceQuery | str, sources: Sequence[SearchedSource]) -> li
     found = relevance(query, sources)
     scored = [(p.score, s.content[p.start : p.end]) for s, ps in zip(sources, found, strict=True) for p in ps]
     return [text for score, text in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
+
+
+def covers(text: str, found: list[TextChunk]) -> None:
+    """In order, without overlap, bounded; between and around them there is only white space."""
+    at = 0
+    for chunk in found:
+        assert chunk.start >= at
+        assert not text[at : chunk.start].strip()
+        assert text[chunk.start : chunk.end].strip()
+        assert chunk.end - chunk.start <= MAX_CHUNK_CHARS
+        at = chunk.end
+    assert not text[at:].strip()

@@ -3,15 +3,23 @@
 import base64
 import json
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from gateway.context.artifacts.collect import attachments_to_artifacts
+from gateway.context.manager import BuiltContext
 from gateway.core.types.artifacts import Artifact, RequestAttachment
+from gateway.core.types.conversation import (
+    ConversationHistory,
+    frame_body,
+    frame_of,
+    new_message,
+)
+from gateway.pipeline.unstored_frames import new_frame
 from tests.support.o200k import prompt_tokens
-from tests.unit.making import assistant, system, tool, user
+from tests.unit.making import NOW, assistant, material_of, system, tool, user
 
 VOCABULARY = """river bridge contract the of and engine Zürich invoice 2024 error timeout kettle harbour fox is not
 paid customer <artifact> </context_data> request_id=7 naïve 数据 database index 😀 market rose fell"""
@@ -137,3 +145,29 @@ def _user(draw: st.DrawFn, talk: Talk, number: int, kind: str, seed: int, words:
         content = [text, {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": detail}}]
     talk.messages.append(user(content))
     return own
+
+
+def memory_of(built: BuiltContext) -> str | None:
+    message = built.fitted.forwarded.memory
+    return None if message is None else str(message.body["content"])
+
+
+def goes_on(
+    history: ConversationHistory, built: BuiltContext, *more: dict[str, Any]
+) -> tuple[ConversationHistory, list[dict[str, Any]]]:
+    """The conversation after the request was answered, and what was forwarded."""
+    number = len(history.messages)
+    new = [m.stored_as(f"msg_{number - 1}", NOW) for m in history.new_messages]
+    made = new_frame("m", history, built, material_of(built), new)
+    frame = history.frame
+    if made is not None:
+        read = frame_of(frame_body(made.frame))
+        frame = read if made.full or frame is None else frame.followed_by(read)
+    bodies = [assistant(f"It is so: {number}."), *more]
+    told = [
+        replace(new_message(body), message_id=f"msg_{number + n}" if n == 0 else None, sequence_number=number + n)
+        for n, body in enumerate(bodies)
+    ]
+    messages = (*history.messages[: history.stored], *new, *told)
+    after = replace(history, messages=messages, stored=len(messages) - len(more), frame=frame)
+    return after, built.fitted.forwarded.messages

@@ -22,8 +22,8 @@ from gateway.core.types.conversation import (
     new_message,
 )
 from gateway.core.types.memory import MemoryMessage, SummarySegment
-from gateway.pipeline.unstored_frames import new_frame
 from tests.support.marks import few_or_many
+from tests.unit.context.window.histories import goes_on, memory_of
 from tests.unit.making import NOW, assistant, build_of, material_of, stored, system, tool, user
 
 FACT = "Deliver to gate 7, and ring twice; the <conversation_memory> is not to be touched."
@@ -49,11 +49,6 @@ def conversation(
 def segment(first: int, last: int, text: str = "They spoke of lamps.") -> SummarySegment:
     turns = (first // 2 + 1, last // 2 + 1)
     return SummarySegment(f"sum_{first}", first, last, f"msg_{last}", text, *turns, size_chars=4000)
-
-
-def memory_of(built: BuiltContext) -> str | None:
-    message = built.fitted.forwarded.memory
-    return None if message is None else str(message.body["content"])
 
 
 async def test_s11_while_everything_fits_there_is_no_memory_message() -> None:
@@ -138,27 +133,6 @@ async def test_s11_without_room_the_oldest_summaries_leave_first() -> None:
     shown = re.findall(r'<turns_summary id="sum_(\d+)"', memory_of(built) or "")
     assert 0 < len(shown) < 10
     assert shown == [str(n * 10) for n in range(10 - len(shown), 10)]
-
-
-def goes_on(
-    history: ConversationHistory, built: BuiltContext, *more: dict[str, Any]
-) -> tuple[ConversationHistory, list[dict[str, Any]]]:
-    """The conversation after the request was answered, and what was forwarded."""
-    number = len(history.messages)
-    new = [m.stored_as(f"msg_{number - 1}", NOW) for m in history.new_messages]
-    made = new_frame("m", history, built, material_of(built), new)
-    frame = history.frame
-    if made is not None:
-        read = frame_of(frame_body(made.frame))
-        frame = read if made.full or frame is None else frame.followed_by(read)
-    bodies = [assistant(f"It is so: {number}."), *more]
-    told = [
-        replace(new_message(body), message_id=f"msg_{number + n}" if n == 0 else None, sequence_number=number + n)
-        for n, body in enumerate(bodies)
-    ]
-    messages = (*history.messages[: history.stored], *new, *told)
-    after = replace(history, messages=messages, stored=len(messages) - len(more), frame=frame)
-    return after, built.fitted.forwarded.messages
 
 
 async def test_s11_the_message_is_frozen_until_the_next_pass() -> None:

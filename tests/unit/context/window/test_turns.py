@@ -17,7 +17,7 @@ from gateway.core.types.tool_steps import turn_starts
 from gateway.core.types.window import WindowInputs
 from tests.support.marks import some_or_all
 from tests.support.strict_chat import violations
-from tests.unit.context.window.test_memory import goes_on, memory_of
+from tests.unit.context.window.histories import goes_on, memory_of
 from tests.unit.making import assistant, build_of, material_of, stored, system, tool, user
 
 FIFTEEN = TurnBound(15, 9)

@@ -18,6 +18,7 @@ from gateway.retrieval.question import LARGE_TEXT_CHARS, search_by_regions
 from gateway.retrieval.rank import relevance
 from tests.support.growth import is_linear
 from tests.support.marks import few_or_many
+from tests.unit.retrieval.asking import covers
 
 WORDS = st.sampled_from(
     [
@@ -58,18 +59,6 @@ SPACES = st.sampled_from([" ", "\n", "\n\n", "\t", "\n  ", "\r\n", "", "\u2028",
 TEXTS = st.lists(st.tuples(WORDS, SPACES, st.sampled_from([1, 1, 1, 40, 400])), max_size=80).map(
     lambda parts: "".join((word + space) * times for word, space, times in parts)
 )
-
-
-def covers(text: str, found: list[TextChunk]) -> None:
-    """In order, without overlap, bounded; between and around them there is only white space."""
-    at = 0
-    for chunk in found:
-        assert chunk.start >= at
-        assert not text[at : chunk.start].strip()
-        assert text[chunk.start : chunk.end].strip()
-        assert chunk.end - chunk.start <= MAX_CHUNK_CHARS
-        at = chunk.end
-    assert not text[at:].strip()
 
 
 @given(text=TEXTS)

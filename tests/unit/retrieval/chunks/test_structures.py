@@ -10,7 +10,7 @@ import pytest
 
 from gateway.retrieval.chunks.chunk import MAX_CHUNK_CHARS
 from gateway.retrieval.chunks.split import fields_of, passages
-from tests.unit.retrieval.chunks.test_passages import covers
+from tests.unit.retrieval.asking import covers
 
 
 def cut(text: str) -> list[tuple[str, str]]:
