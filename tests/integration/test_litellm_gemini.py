@@ -215,6 +215,17 @@ async def test_s7_a_stream_without_finish_reason_has_no_clean_end(provider: resp
         await streamed(deployment(PRO))
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MISSING_THOUGHT_SIGNATURE"])
+async def test_s1_an_answer_that_gemini_gave_up_is_a_failure(provider: respx.Route, stream: bool, reason: str) -> None:
+    """§1.9: litellm calls it a `stop`. What it may be charged for is known where the answer is whole."""
+    with pytest.raises(UpstreamRefused, match=reason) as caught:
+        await ask(provider, wire.answer(wire.text("Let me look."), finish=reason), stream)
+    if not stream:
+        assert caught.value.may_be_charged
+        assert (caught.value.usage or {})["total_tokens"] == 15
+
+
 async def test_s4_i3_results_of_calls_that_share_an_id_name_their_own_tools(provider: respx.Route) -> None:
     """Gemini has no ids: a result says of which tool it is."""
     names = ("weather", "clock")

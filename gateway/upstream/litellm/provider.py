@@ -221,6 +221,14 @@ def chunk(part: Any) -> dict[str, Any]:
     return found
 
 
+def _as_ended(said: dict[str, Any], reason: str) -> dict[str, Any]:
+    """Puts the reason for which the provider gave up an answer, or a chunk, back: litellm calls it a `stop`."""
+    if reason.lower() in mending.FAILED_FINISHES:
+        for choice in said.get("choices") or ():
+            choice["finish_reason"] = choice["finish_reason"] and reason
+    return said
+
+
 def _ran_by_provider(call: Mapping[str, Any]) -> bool:
     """Returns whether Anthropic itself runs the tool of a call: a client that took the call for its own could not
     answer it. litellm also reports the call, and its result, in `provider_specific_fields`."""
@@ -341,7 +349,8 @@ class LitellmUpstream:
     async def complete(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> JsonAnswer:
         async with self._call(deployment) as call:
             response = await call.ask(request.body)
-            answer = mending.whole_mended(whole(response), request.body, deployment, headers=call.wire.headers)
+            answer = _as_ended(whole(response), call.wire.ended_by)
+            answer = mending.whole_mended(answer, request.body, deployment, headers=call.wire.headers)
             return JsonAnswer(answer, call.headers(response))
 
     @contextlib.asynccontextmanager
@@ -497,7 +506,7 @@ class LitellmChunkStream:
             part = await anext(self._response, None)
         if part is None:
             return None
-        found = self._mender.mended(self._without_ran(chunk(part)))
+        found = self._mender.mended(self._without_ran(_as_ended(chunk(part), self._call.wire.ended_by)))
         if not found and self._mender.fault is not None:
             raise self._mender.fault
         return found[0]
@@ -515,7 +524,7 @@ class LitellmChunkStream:
     def _finished(self) -> bool:
         """Whether the provider gave a finish reason; litellm makes one up where there is none."""
         response = self._response
-        if getattr(response, "custom_llm_provider", None) in MARKED_ENDS and not self._call.wire.ended:
+        if getattr(response, "custom_llm_provider", None) in MARKED_ENDS and not self._call.wire.ended_by:
             return False
         return bool(
             getattr(response, "received_finish_reason", None) or getattr(response, "intermittent_finish_reason", None)

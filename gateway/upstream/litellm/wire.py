@@ -31,7 +31,7 @@ TEXTS = ("application/json", "text/event-stream")
 """Prefixes of the content types of textual answers."""
 MAX_LINE_BYTES = 32 * 2**20
 """Limit of one line of a stream."""
-END_MARK = re.compile(rb'(?<!\\)"finishReason"\s*:\s*"(?!FINISH_REASON_UNSPECIFIED)')
+END_MARK = re.compile(rb'(?<!\\)"finishReason"\s*:\s*"(?!FINISH_REASON_UNSPECIFIED)([A-Z_]+)"')
 END_MARK_BYTES = 64
 """Bytes of one piece that are searched again with the next: more than `END_MARK` matches."""
 
@@ -46,8 +46,8 @@ class GatewayTransport(httpx.AsyncBaseTransport):
     """Sends what litellm's HTTP client sends through the gateway's own client.
 
     litellm rewords errors and loses headers, so an error answer is stored here as the gateway's own `fault`. litellm
-    ends a broken stream of Gemini's cleanly, so `ended` records whether a `finishReason` went by. `patience` is how
-    many seconds the next piece of an answer may take.
+    ends a broken stream of Gemini's cleanly and calls most of its failures a `stop`, so `ended_by` is the last
+    `finishReason` that went by, or empty. `patience` is how many seconds the next piece of an answer may take.
     """
 
     def __init__(self, client: httpx.AsyncClient, deployment: ModelDeployment) -> None:
@@ -58,7 +58,7 @@ class GatewayTransport(httpx.AsyncBaseTransport):
         self.raw = b""
         self.status: int | None = None
         self.headers: dict[str, str] = {}
-        self.ended = False
+        self.ended_by = ""
         self.patience = deployment.first_byte_timeout
         self.max_answer_bytes = deployment.max_answer_bytes
 
@@ -156,10 +156,10 @@ class _WatchedBody(httpx.AsyncByteStream):
                 raise errors.UpstreamInvalidResponse(f"The upstream sent more than {most} MB in one piece.")
             if total > self._most:
                 raise errors.UpstreamInvalidResponse(f"The upstream's answer exceeds {self._most} bytes.")
-            if not self._wire.ended:
-                seen = tail + piece
-                self._wire.ended = END_MARK.search(seen) is not None
-                tail = seen[-END_MARK_BYTES:]
+            seen = tail + piece
+            for mark in END_MARK.finditer(seen):
+                self._wire.ended_by = mark[1].decode()
+            tail = seen[-END_MARK_BYTES:]
             yield piece
 
     async def aclose(self) -> None:

@@ -351,8 +351,13 @@ def _checked(size: int) -> int:
     return size
 
 
-GIVEN_UP = ("abort", "cancelled", "canceled", "malformed_function_call")
-FAILED_FINISHES = frozenset(("error", "network_error", "insufficient_system_resource", *GIVEN_UP))
+FAILED_FINISHES = frozenset(
+    (
+        *("error", "network_error", "insufficient_system_resource", "abort", "cancelled", "canceled"),
+        *("malformed_function_call", "malformed_response", "unexpected_tool_call", "too_many_tool_calls"),
+        "missing_thought_signature",
+    )
+)
 """Finish reasons of answers that were given up: OpenRouter's and vLLM's, Zhipu's, DeepSeek's, SGLang's, those of
 gateways, Gemini's."""
 UNSHAPED = ("detail", "message", "errors", "error_msg")
