@@ -357,10 +357,10 @@ class Quota:
                 self.down(admitted)  # the storage is down, so nobody knows whose request it is
             for each in plan.at_once:
                 await self._enter(admitted, each)
-            for each in plan.requests:
-                await self.take(admitted, each, "requests", 1)
             if plan.hard or plan.soft:
                 await self._check(admitted, plan)
+            for each in plan.requests:
+                await self.take(admitted, each, "requests", 1)
         except BaseException as error:
             admitted.failed(error)
             raise
@@ -530,7 +530,8 @@ class AdmittedRequest:
         return found
 
     async def reserve(self, cost: int | None, tokens: int) -> None:
-        """Reserves the cost and tokens of a model call before it (`HeldAdmission`); of a further one, the excess."""
+        """Reserves the cost and tokens of a model call before it (`HeldAdmission`); of a further one, the excess. A
+        request that is refused at its first call does not count for any limit: some are shared with others."""
         if cost is None and (self.hard or self.soft):
             self.warn("budget_not_counted")
         held, self._before = dict(self._holds), dict(self._counted)
@@ -546,6 +547,9 @@ class AdmittedRequest:
             for spending, amount in self._holds.items():
                 self._quota.budgets.release(spending, amount - held.get(spending, 0), 0)
             self._holds = held
+            if not held and all(what != "tokens" for what, _ in self._before):  # no model was called
+                self._before = {}
+                self.give_back("requests")
             raise
 
     async def _hold(self, spending: AccountSpending, cost: int) -> None:

@@ -19,6 +19,7 @@ KEYS: dict[str, Any] = {
     "wordy": {"limits": {"tpm": 1000}},
     "single": {"limits": {"concurrent": 1}},
     "spent": {"budgets": [{"usd": "0.2", "period": "day"}]},
+    "poor": {"budgets": [{"usd": "0.01", "period": "day"}], "limits": {"rpm": 2}},
     "warned": {"budgets": [{"usd": "0.000001", "period": "month", "hard": False}]},
     "embed": {"budgets": [{"usd": "0.0000013", "period": "total"}], "limits": {"rpm": 500}},
     "again": {"limits": {"rpm": 1}},
@@ -150,6 +151,20 @@ def test_s12_3_a_used_up_budget(limited: GatewayProcess, upstream: MockUpstream,
         assert "this key of 0.2 USD per day is used up until" in error.message
         assert 1 <= int(error.response.headers["retry-after"]) <= 86400
     assert len(upstream.chats) == asked
+
+
+def test_s12_4_what_a_budget_refuses_does_not_count(limited: GatewayProcess, upstream: MockUpstream) -> None:
+    """Neither what is too dear, nor what comes once the budget is used up: a limit may be shared with others."""
+    with http(limited, key("poor")) as client:
+
+        def asked(most: int) -> Any:
+            return client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK, "max_tokens": most})
+
+        codes = [asked(5000).json()["error"]["code"] for _ in range(3)]
+        upstream.reply(text="dear", usage={"prompt_tokens": 10, "completion_tokens": 5000, "total_tokens": 5010})
+        assert asked(5).status_code == 200
+        codes += [asked(5).json()["error"]["code"] for _ in range(3)]
+    assert codes == ["budget_exceeded"] * 6
 
 
 def test_s12_3_a_soft_budget_warns(limited: GatewayProcess, make_client: ClientFactory) -> None:
