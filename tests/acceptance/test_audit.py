@@ -13,7 +13,9 @@ from tests.support.command import config_file, gateway_command
 from tests.support.gateway_process import GatewayProcess
 from tests.support.postgres import Postgres
 from tests.support.process import wait_until
-from tests.support.shop import BOB, Shop
+from tests.support.shop import BOB, Shop, shop
+
+__all__ = ["shop"]
 
 NOTHING = "0.000000000000"
 

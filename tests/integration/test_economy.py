@@ -12,8 +12,10 @@ from gateway.core.errors import InternalError
 from gateway.core.ids import artifact_id
 from gateway.core.types.turn import CompletionQuery
 from tests.support.documents import keeper, prose
-from tests.support.economy import PAUSE, READING, WRITE, Agent, Json, World, labels, tokens
+from tests.support.economy import PAUSE, READING, WRITE, Agent, Json, World, labels, store, tokens, world
 from tests.support.marks import some_or_all
+
+__all__ = ["store", "world"]
 
 pytestmark = pytest.mark.in_turn("store")
 

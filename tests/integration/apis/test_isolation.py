@@ -7,8 +7,10 @@ from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.matched import LONG, call
 from tests.support.mock_upstream import MockUpstream
-from tests.support.person import PAPER, SECRET, THOUGHT, Person
+from tests.support.person import PAPER, SECRET, THOUGHT, Person, question
 from tests.support.tool_loop import result
+
+__all__ = ["question"]
 
 KEYS = {"sk-red-house": "red", "sk-red-house-too": "red", "sk-blue-house": "blue"}
 

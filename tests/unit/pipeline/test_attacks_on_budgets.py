@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from tests.support.answers import Json, http
-from tests.support.attacked_budgets import ALONE, CHAT, DRY, NARROW, SPENT, ask, is_refused
+from tests.support.attacked_budgets import ALONE, CHAT, DRY, NARROW, SPENT, ask, is_refused, metered
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
+
+__all__ = ["metered"]
 
 DEAR, CHEAP = ({"prompt_tokens": n, "completion_tokens": 2, "total_tokens": n + 2} for n in (200, 1))
 
