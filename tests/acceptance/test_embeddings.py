@@ -226,23 +226,6 @@ def test_s12_6_an_embedder_is_asked_at_its_other_deployment(
     assert SECRET in str(upstream.chats[-1].body)
 
 
-def test_s5_an_embedder_that_hangs_is_waited_for_until_the_deadline(
-    start_gateway: GatewayFactory, upstream: MockUpstream
-) -> None:
-    """§6: a call cut off is billed by the gateway's count, `estimated`."""
-    context = {"embedding_model": "embed", "embedding_timeout": 0.3}
-    gateway = start_gateway({"context": context, "model_list": model_list(upstream)})
-    upstream.routes[EMBED] = Reply(stall_after=0, body=b"{}")
-    answer = ask(gateway)
-    bill = answer["response_metadata"]
-    assert warned(answer) == ["embedder_late"]
-    assert bill["cost"]["estimated"] is True
-    assert bill["context_utilization"]["planning_usage"]["embedder"]["prompt_tokens"] > 1000
-    assert 300 <= bill["timings_ms"]["plan"] < 3000
-    assert upstream.chats
-    upstream.release()
-
-
 def test_s5_vectors_are_kept_for_the_next_question_and_go_with_the_conversation(
     start_gateway: GatewayFactory, upstream: MockUpstream, valkey: Valkey
 ) -> None:

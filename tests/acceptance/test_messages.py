@@ -133,23 +133,6 @@ def test_s10_8_other_paths_have_it_too(one_gateway: GatewayProcess) -> None:
     assert [each["error"]["type"] for each in told] == ["not_found_error", "not_found_error", "invalid_request_error"]
 
 
-def test_s10_7_thoughts_come_and_go_back(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """Plain thoughts of another provider's model are a thinking block without a signature, and go back as they came."""
-    upstream.reply(message={"role": "assistant", "reasoning_content": "Hm.", "content": "Yes."})
-    answer = whole(one_gateway, asked(thinking={"type": "enabled", "budget_tokens": 1024}))
-    thought, said = answer["content"]
-    assert thought == {"type": "thinking", "thinking": "Hm.", "signature": ""}
-    assert said["text"] == "Yes."
-    assert "thinking" not in upstream.last.body
-    turns = [
-        *asked()["messages"],
-        {"role": "assistant", "content": answer["content"]},
-        {"role": "user", "content": "Sure?"},
-    ]
-    whole(one_gateway, asked(messages=turns))
-    assert upstream.last.body["messages"][1] == {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."}
-
-
 def test_s10_7_what_a_chat_cannot_say(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """What only Anthropic knows is left out elsewhere: betas, marks for caches, knobs. A tool that Anthropic runs, and
     a block that it alone can read, are a 400 that names them."""

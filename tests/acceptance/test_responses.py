@@ -4,9 +4,8 @@ import json
 from typing import Any
 
 import httpx
-import pytest
 
-from tests.support.answers import Json, chat, exact, http, stored, usage_of, user
+from tests.support.answers import exact, http, stored, usage_of
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -136,31 +135,6 @@ def test_s10_1_errors_name_the_field_of_the_request(one_gateway: GatewayProcess,
     assert [message["role"] for message in upstream.last.body["messages"]] == ["user", "user"]
 
 
-def test_s10_1_one_history_told_by_two_apis(gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """A conversation that began by chat goes on by a response, by id with what is new alone, and the other way."""
-    upstream.reply(text="Blue.", usage=usage_of(1, 1))
-    began = chat(gateway, model="small", messages=[user("Which colour is the sea?")])
-    conversation = began["conversation"]["id"]
-    upstream.reply(tool_calls=[CALL], usage=usage_of(1, 1))
-    called = create(gateway, {"model": "small", "input": "Look.", "conversation": conversation, "tools": [TOOL]})
-    assert called["conversation"] == {"id": conversation}
-    assert len(upstream.last.body["messages"]) == 3
-    upstream.reply(text="Grey today.", usage=usage_of(1, 1))
-    output: Any = [
-        {"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "g"}]}
-    ]
-    body = {"model": "small", "input": output, "conversation": {"id": conversation}, "tools": [TOOL]}
-    seen = create(gateway, body)
-    assert [message["role"] for message in upstream.last.body["messages"]] == [
-        *("user", "assistant", "user", "assistant", "tool")
-    ]
-    upstream.reply(text="Thank you.", usage=usage_of(1, 1))
-    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
-    again = chat(gateway, model="small", messages=[user("Thanks")], conversation=conversation, tools=tools)
-    assert again["conversation"] == seen["conversation"]
-    assert len(upstream.last.body["messages"]) == 7
-
-
 def test_s10_1_what_does_not_fit(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Our window is the rule; `truncation: disabled`, in so many words, asks for an error instead."""
     turns: Any = []
@@ -190,120 +164,6 @@ def test_s10_1_store_false_keeps_nothing(gateway: GatewayProcess, upstream: Mock
     assert found.get("conversation") is None
     kept = stored(gateway, found["id"].replace("resp_", "chatcmpl-"))
     assert not kept.get("choices")
-
-
-def test_s10_1_thoughts_and_custom_calls_come_back(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """What was answered is sent again as it was shown, and is the message that it was."""
-    function: Any = {"name": "run", "arguments": '{"input": "ls"}'}
-    called: Any = {"id": "call_7", "type": "function", "function": function}
-    shape = {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}
-    body: Any = {
-        "model": "small",
-        "tools": [TOOL, {"type": "custom", "name": "run", "format": shape}],
-        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "run"}]},
-        "store": False,
-        "input": [{"role": "user", "content": "list"}],
-    }
-    message = {"content": None, "reasoning_content": "Run it.", "tool_calls": [called]}
-    upstream.reply(message=message, usage=usage_of(1, 1))
-    found = create(one_gateway, body)
-    sent = upstream.last.body
-    (run,) = sent["tools"]
-    assert (run["type"], run["function"]["name"], sent["tool_choice"]) == ("function", "run", "auto")
-    assert "start: /.+/" in run["function"]["description"]
-    assert [item["type"] for item in found["output"]] == ["reasoning", "custom_tool_call"]
-    assert found["output"][1]["input"] == "ls"
-    upstream.reply(text="done", usage=usage_of(1, 1))
-    result: Any = {"type": "custom_tool_call_output", "call_id": "call_7", "output": "a.txt"}
-    create(one_gateway, {**body, "input": [*body["input"], *found["output"], result]})
-    assert upstream.last.body["messages"][1] == {
-        "role": "assistant",
-        "content": None,
-        "reasoning_content": "Run it.",
-        "tool_calls": [called],
-    }
-
-
-EXITED = {"type": "exit", "exit_code": 1}
-FAILED = [{"stdout": "a.txt", "stderr": "no b", "outcome": EXITED}]
-SHELLS_AND_PATCHES: dict[str, tuple[Json, Json, str]] = {
-    "local_shell": (
-        {"command": ["ls"]},
-        {"action": {"type": "exec", "command": ["ls"], "env": {}}, "output": "a.txt"},
-        "a.txt",
-    ),
-    "shell": (
-        {"commands": ["ls", "ls b"], "timeout_ms": 50},
-        {"action": {"commands": ["ls", "ls b"], "timeout_ms": 50}, "output": FAILED},
-        json.dumps(FAILED, separators=(",", ":")),
-    ),
-    "apply_patch": (
-        {"type": "update_file", "path": "a.txt", "diff": "@@\n-a\n+b"},
-        {
-            "operation": {"type": "update_file", "path": "a.txt", "diff": "@@\n-a\n+b"},
-            "status": "failed",
-            "output": "no a",
-        },
-        '{"status":"failed","output":"no a"}',
-    ),
-}
-"""By their types: what a model writes, what the client gets and says, and what the model reads of that."""
-
-
-@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("tool", SHELLS_AND_PATCHES)
-def test_s1_11_shells_and_patches_are_functions_before_a_chat(
-    one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory, tool: str, streamed: bool
-) -> None:
-    """Their calls come as items of their own types, and what came of them goes up as a tool's result; kept, listed and
-    sent again they are the same."""
-    arguments, held, read = SHELLS_AND_PATCHES[tool]
-    kind, field = f"{tool}_call", "operation" if "operation" in held else "action"
-    call_id = f"call_{tool}_{streamed}"
-    function = {"name": tool, "arguments": json.dumps(arguments)}
-    upstream.reply(tool_calls=[{"id": call_id, "type": "function", "function": function}], usage=usage_of(5, 5))
-    asked: Any = [{"role": "user", "content": f"Do it with {call_id}"}]
-    choice: Any = "required" if tool == "local_shell" else {"type": tool}  # which the SDK cannot choose
-    body: Json = {"model": "small", "input": asked, "tools": [{"type": tool}], "tool_choice": choice}
-    if streamed:
-        told = events(one_gateway, body)
-        first = told[-1]["response"]
-        assert [event["item"] for event in told if event["type"] == "response.output_item.done"] == first["output"]
-    else:
-        first = create(one_gateway, body)
-    sent = upstream.last.body
-    assert [each["function"]["name"] for each in sent["tools"]] == [tool]
-    assert sent["tool_choice"] == (choice if choice == "required" else {"type": "function", "function": {"name": tool}})
-    assert {*arguments} <= sent["tools"][0]["function"]["parameters"]["properties"].keys()
-    assert first["response_metadata"].get("warnings", []) == []
-    (call,) = first["output"]
-    assert (call["type"], call["call_id"], call["status"], call[field]) == (kind, call_id, "completed", held[field])
-    client = make_client(one_gateway)
-    assert client.responses.retrieve(first["id"]).output[0].to_dict() == call
-    named = "id" if tool == "local_shell" else "call_id"
-    result = {"type": f"{kind}_output", named: call_id, **{k: v for k, v in held.items() if k != field}}
-    upstream.reply(text="done", usage=usage_of(1, 1))
-    second = create(one_gateway, {**body, "input": [result], "previous_response_id": first["id"]})
-    calls = upstream.last.body["messages"][1]["tool_calls"]
-    assert calls == [
-        {
-            "id": call_id,
-            "type": "function",
-            "function": {"name": tool, "arguments": json.dumps(arguments, separators=(",", ":"))},
-        }
-    ]
-    assert upstream.last.body["messages"][2] == {"role": "tool", "tool_call_id": call_id, "content": read}
-    (listed,) = client.responses.input_items.list(second["id"]).data
-    kept = listed.to_dict()
-    assert {**kept, **result} == {**kept, "id": result.get("id", kept["id"])}
-    upstream.reply(text="well", usage=usage_of(1, 1))
-    again = [*asked, call, result, *second["output"], {"role": "user", "content": "And?"}]
-    third = create(one_gateway, {**body, "input": again})
-    assert third["conversation"] == first["conversation"]
-    assert upstream.last.body["messages"][1]["tool_calls"] == calls
-    assert upstream.last.body["messages"][2]["content"] == read
-    items = client.conversations.items.list(first["conversation"]["id"], order="asc").data
-    assert [item.type for item in items] == ["message", kind, f"{kind}_output", "message", "message", "message"]
 
 
 def test_s10_1_a_dry_run_asks_no_model(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:

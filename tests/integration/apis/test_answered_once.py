@@ -49,23 +49,6 @@ def test_s3_the_same_answer_again(gateway: GatewayProcess, upstream: MockUpstrea
     assert len(stored_of(gateway, first.json()["conversation"]["id"])) == 1
 
 
-def test_s3_a_tool_call_and_several_choices_again(gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """Whatever the answer holds: tool calls, fields of the provider's own, siblings, empty fields."""
-    upstream.reply(tool_calls=[("clock", {"zone": "UTC"}), ("clock", {"zone": "CET"})])
-    tools = [{"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}]
-    called = [ask(gateway, {**ASK, "tools": tools}, "once-tools").json() for _ in range(2)]
-    upstream.reply(message={"role": "assistant", "content": "Noon.", "reasoning_content": "sun", "refusal": None})
-    thought = [ask(gateway, ASK, "once-thought").json() for _ in range(2)]
-    upstream.reply(choices=[{"message": {"role": "assistant", "content": word}} for word in ("a", "b", "c")])
-    several = [ask(gateway, {**ASK, "n": 3}, "once-several").json() for _ in range(2)]
-    assert called[0] == called[1]
-    assert len(called[0]["choices"][0]["message"]["tool_calls"]) == 2
-    assert thought[0] == thought[1]
-    assert several[0] == several[1]
-    assert len(several[0]["choices"]) == 3
-    assert len(upstream.chats) == 3
-
-
 @pytest.mark.parametrize("usage", [True, False])
 def test_s3_a_stream_again_as_a_stream(gateway: GatewayProcess, upstream: MockUpstream, usage: bool) -> None:
     """§6's rules hold for the replay: the role and what is known first, the bill on the finish chunk, usage only if
@@ -101,24 +84,6 @@ def joined(chunks: list[Json]) -> Json:
     return said
 
 
-def test_s3_several_streamed_choices_again(
-    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
-) -> None:
-    """A real SDK puts the replayed stream together as it did the first."""
-    upstream.reply(choices=[{"message": {"role": "assistant", "content": word}} for word in ("yes", "no")])
-    client = make_client(gateway)
-
-    def texts() -> dict[int, Any]:
-        found: dict[int, Any] = {}
-        with client.chat.completions.stream(**ASK, n=2, extra_headers=keyed("streamed-choices")) as stream:
-            for choice in stream.get_final_completion().choices:
-                found[choice.index] = (choice.message.content, choice.finish_reason)
-        return found
-
-    assert texts() == texts() == {0: ("yes", "stop"), 1: ("no", "stop")}
-    assert len(upstream.chats) == 1
-
-
 def test_s3_while_it_runs(gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> None:
     """While the first runs: 409, with when to ask again, and for another body 422; then the answer."""
     gate = threading.Event()
@@ -135,22 +100,6 @@ def test_s3_while_it_runs(gateway: GatewayProcess, upstream: MockUpstream, make_
     assert busy.value.code == "idempotency_key_in_use"
     assert busy.value.response.headers["retry-after"] == "1"
     assert create(**ASK, extra_headers=keyed("running")) == answer
-    assert len(upstream.chats) == 1
-
-
-def test_s3_an_sdk_waits_for_its_own_conflict(
-    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
-) -> None:
-    """SDKs ask again after a 409 by themselves: they get the answer in the end."""
-    gate = threading.Event()
-    upstream.reply(text="Noon.", gate=gate)
-    create: Any = make_client(gateway, max_retries=5).chat.completions.create
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(create, **ASK, extra_headers=keyed("patient"))
-        upstream.wait_for_chats(1)
-        second = pool.submit(create, **ASK, extra_headers=keyed("patient"))
-        gate.set()
-    assert second.result() == first.result()
     assert len(upstream.chats) == 1
 
 

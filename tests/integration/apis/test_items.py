@@ -18,7 +18,6 @@ from tests.support.mock_upstream import MockUpstream
 TOOLS: Any = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}]
 CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Bern"}'}}
 OTHER = {"id": "c2", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Chur"}'}}
-PIXEL = "data:image/png;base64,iVBORw0KGgo="
 
 
 class Talk:
@@ -115,21 +114,6 @@ def test_s3_a_chats_messages_are_items(talk: Talk) -> None:
     assert talk.items()[: len(items)] == items
 
 
-@pytest.mark.parametrize("order", ["asc", "desc"])
-@pytest.mark.parametrize("limit", [1, 2, 3, 5, 100])
-def test_s3_pages_hold_every_item_exactly_once(talk: Talk, limit: int, order: str) -> None:
-    """The SDK's own pagination walks all items, whichever page ends in the midst of a message's items."""
-    run_tools(talk)
-    talk.ask({"role": "system", "content": "Be brief."}, user("Again?"), tools=TOOLS)
-    whole = [item["id"] for item in talk.items(limit=100)]
-    assert len(whole) == len(set(whole)) == 11
-    found = [item["id"] for item in talk.items(limit=limit, order=order)]
-    assert found == (whole if order == "asc" else whole[::-1])
-    page = talk.client.conversations.items.list(talk.id, limit=limit, order=order)  # type: ignore[arg-type]
-    assert (len(page.data), page.has_more) == (min(limit, 11), limit < 11)
-    assert page.last_id == page.data[-1].id
-
-
 def test_s3_the_default_page_is_the_latest_twenty(talk: Talk) -> None:
     talk.begin(*(user(f"number {n}") for n in range(20)))
     talk.add(*(user(f"number {n}") for n in range(20, 25)))
@@ -214,30 +198,6 @@ def test_s3_1_system_items_are_those_in_force(talk: Talk) -> None:
     talk.ask({"role": "system", "content": "Be verbose."}, user("three"), reply="four")
     assert talk.forwarded[:1] == [{"role": "system", "content": "Be verbose."}]
     assert [said(item)[1] for item in talk.items()] == ["Be verbose.", "one", "two", "three", "four"]
-
-
-def test_s3_parts_of_all_kinds_are_forwarded_as_chat_parts(gateway: GatewayProcess, talk: Talk) -> None:
-    """Pictures, files, audio, a cache breakpoint: each as a chat sends it."""
-    parts: Any = [
-        {"type": "input_text", "text": "Look:", "prompt_cache_breakpoint": {"mode": "explicit"}},
-        {"type": "input_image", "image_url": PIXEL, "detail": "low"},
-        {"type": "input_file", "file_data": "data:text/plain;base64,aGVsbG8=", "filename": "a.txt"},
-        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
-    ]
-    talk.begin(
-        {"role": "user", "content": parts}, {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
-    )
-    with http(gateway) as raw:  # the SDK's own types know no audio in an item
-        items = raw.get(f"/conversations/{talk.id}/items?order=asc").json()["data"]
-    assert items[0]["content"] == parts
-    assert items[1]["content"] == [{"type": "refusal", "refusal": "No."}]
-    talk.ask(user("Please."), reply="Well.")
-    text, image, file, audio = talk.forwarded[0]["content"]
-    assert text == {"type": "text", "text": "Look:", "prompt_cache_breakpoint": {"mode": "explicit"}}
-    assert image == {"type": "image_url", "image_url": {"url": PIXEL, "detail": "low"}}
-    assert "hello" in file["text"]  # a text document, which this model cannot take as a file (§2)
-    assert audio == parts[3]
-    assert talk.forwarded[1] == {"role": "assistant", "content": None, "refusal": "No."}
 
 
 def test_s3_3_custom_tools_are_paired_too(talk: Talk) -> None:
@@ -339,28 +299,6 @@ def test_s3_deleting_the_head_moves_it(talk: Talk) -> None:
     assert [said(item)[1] for item in talk.items()] == ["again", "yes"]
     talk.ask(user("more"))
     assert talk.forwarded == [user("again"), assistant("yes"), user("more")]
-
-
-@pytest.mark.parametrize(
-    ("index", "left"),
-    [
-        (1, {"content": "Let me look.", "tool_calls": [CALL, OTHER]}),
-        (2, {"content": None, "tool_calls": [CALL, OTHER], "reasoning_content": "Hm."}),
-        (3, {"content": "Let me look.", "tool_calls": [OTHER], "reasoning_content": "Hm."}),
-        (4, {"content": "Let me look.", "tool_calls": [CALL], "reasoning_content": "Hm."}),
-        (5, {"content": "Let me look.", "reasoning_content": "Hm."}),
-    ],
-)
-def test_s3_deleting_one_item_of_a_message_leaves_the_others(talk: Talk, index: int, left: Json) -> None:
-    """Thoughts, text, a call or a result; ids of the others stay, and no half of a pair is forwarded (§4 I3)."""
-    run_tools(talk)
-    items = talk.items()
-    talk.delete(items[index])
-    assert talk.items() == items[:index] + items[index + 1 :]
-    talk.ask(user("And now?"), tools=TOOLS)
-    assert talk.forwarded[1] == {"role": "assistant", **left}
-    calls = [call["id"] for call in left.get("tool_calls", ())]
-    assert [m["tool_call_id"] for m in talk.forwarded if m["role"] == "tool"] == calls
 
 
 def test_s3_a_stored_completion_forgets_a_deleted_answer(talk: Talk, gateway: GatewayProcess) -> None:

@@ -293,8 +293,9 @@ def test_s11_5_a_team_task_is_kept_and_cut(team: Team) -> None:
     exported = team.client.get(f"{path}/export").json()
     copy = team.post("/conversations/import", exported).json()
     assert team.client.get(f"/conversations/{copy['id']}").json()["team_task"] == "x" * 5120
-    gone = team.post(path, {"team_task": None}).json()
-    assert "team_task" not in gone
+    assert "team_task" not in team.post(path, {"team_task": None}).json()
+    assert team.post(path, {"team_task": "again"}).json()["team_task"] == "again"
+    assert "team_task" not in team.client.delete(f"{path}/items").json()
 
 
 def test_s11_1_an_export_keeps_who_spoke(team: Team) -> None:

@@ -150,17 +150,6 @@ def test_s3_1_a_branch_that_is_just_so_goes_before_one_with_steps_between(
     assert forwarded(upstream) == [U1, *steps, A1, user("second, edited")]
 
 
-def test_s3_1_outer_white_space_is_no_difference(client: OpenAI, upstream: MockUpstream) -> None:
-    """What differs only in outer white space is the same and is forwarded as first stored."""
-    answer = send(client, user("first \n"), reply="\n one", upstream=upstream)
-    body = {"conversation": conversation_of(answer)}
-    send(client, user("first"), assistant("one"), U2, reply="two", upstream=upstream, **body)
-    assert forwarded(upstream) == [user("first \n"), assistant("\n one"), U2]
-    parts = [{"type": "text", "text": "first"}]
-    send(client, user(parts), assistant("one"), U2, assistant("two"), user("third"), upstream=upstream, **body)
-    assert forwarded(upstream) == [user("first \n"), assistant("\n one"), U2, A2, user("third")]
-
-
 def test_s3_1_system_messages(client: OpenAI, upstream: MockUpstream) -> None:
     """System messages sent replace the stored ones; if none are sent, the stored stand."""
     body = {"conversation": conversation_of(send(client, SYSTEM, U1, reply="one", upstream=upstream))}

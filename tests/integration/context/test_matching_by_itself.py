@@ -83,23 +83,6 @@ def test_s3_2_only_what_was_said_before_is_known(client: Client) -> None:
     assert client.ask(user("hello"), assistant("hi"), user("more")) == first
 
 
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        (user(" hello\n"), assistant("\thi ")),
-        (user([{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]), assistant("hi")),
-        (user("hello"), {"role": "assistant", "content": [{"type": "text", "text": "hi"}]}),
-        (user("hello"), {**assistant("hi"), "refusal": None, "annotations": []}),
-    ],
-)
-def test_s3_2_writings_of_the_same(client: Client, question: Json, answer: Json) -> None:
-    """§3.2: trimmed of outer white space, a string equal to its text parts; either way round."""
-    first = client.ask(user("hello"), reply="hi")
-    assert client.ask(question, answer, user("more")) == first
-    other = client.ask(question, user("again"), reply=answer)
-    assert client.ask(user("hello"), user("again"), assistant("hi"), user("more")) == other
-
-
 ONE_TWO = [{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]
 
 
@@ -127,12 +110,6 @@ def test_s3_2_texts_of_one_answer_joined_where_steps_were_left_out(client: Clien
     assert client.forwarded == [*told, *step, *sent[-2:]]
 
 
-def test_s3_2_inner_white_space_is_a_difference(client: Client) -> None:
-    """§3.2: only outer white space is trimmed."""
-    first = client.ask(user("hello there"), reply="hi")
-    assert client.ask(user("hello  there"), assistant("hi"), user("more")) != first
-
-
 def test_s3_2_system_messages_are_no_part_of_it(client: Client) -> None:
     """§3.2: changed, added, dropped and moved system and developer messages; those sent are forwarded, and no other."""
     system, developer = {"role": "system", "content": "Be brief."}, {"role": "developer", "content": "Be long."}
@@ -142,34 +119,6 @@ def test_s3_2_system_messages_are_no_part_of_it(client: Client) -> None:
         assert client.ask(*head, *chain, user("more")) == first
         assert client.forwarded == [*head, *chain, user("more")]
     assert client.ask(chain[0], system, chain[1], user("more")) == first
-
-
-def test_s3_2_tool_steps_are_no_part_of_it(client: Client) -> None:
-    """§3.2: a client may drop tool calls and results, all or some, and is known."""
-    steps = [call("t1"), result("t1", "one"), call("t2"), result("t2", "two")]
-    first = client.ask(user("hello"), reply=steps[0])
-    assert client.ask(user("hello"), *steps[:2], reply=steps[2]) == first
-    assert client.ask(user("hello"), *steps, reply="hi") == first
-    for kept in ([], steps[:2], steps[2:], steps):
-        assert client.ask(user("hello"), *kept, assistant("hi"), user("more")) == first
-
-
-@pytest.mark.parametrize("field", ["user", "safety_identifier"])
-def test_s3_2_the_user_is_part_of_it(client: Client, field: str) -> None:
-    """§3.2: the request's `user`/`safety_identifier`: the same continues, another or none does not."""
-    chain = [user("hello"), assistant("hi"), user("more")]
-    first = client.ask(user("hello"), reply="hi", **{field: "ann"})
-    assert client.ask(*chain, **{field: "bob"}) != first
-    assert client.ask(*chain) != first
-    assert client.ask(*chain, **{field: "ann"}) == first
-
-
-def test_s3_2_the_tenant_is_part_of_it(client: Client) -> None:
-    """§3.2: another tenant who says the same begins a conversation of his own."""
-    first = client.ask(user("hello"), reply="hi")
-    other = Client(client.gateway, client.upstream, f"{client.key}-other")
-    assert other.ask(user("hello"), assistant("hi"), user("more")) != first
-    assert client.ask(user("hello"), assistant("hi"), user("more")) == first
 
 
 def test_s3_2_calls_count_as_an_answer(client: Client) -> None:

@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from openai import OpenAI
 
 from tests.support.answers import Json, http, user
 from tests.support.factory import GatewayFactory
@@ -413,25 +412,6 @@ def test_s11_14_a_thing_without_room_is_left_out_first(client: Client) -> None:
     assert "things" not in used
     assert used["tokens_used"] <= 60
     assert "wf_12" not in str(client.sent)
-
-
-def test_s11_14_the_openai_sdk_names_memory_in_its_extra_body(client: Client) -> None:
-    """§11.14: plain and streamed."""
-    sdk = OpenAI(base_url=client.gateway.base_url, api_key=f"sk-things-{next(NUMBERS)}", max_retries=0)
-    memory: Json = {"remember": [WORKFLOW]}
-    first = sdk.chat.completions.create(
-        model="gpt-4o", messages=[{"role": "user", "content": "Hi"}], extra_body={"memory": memory}
-    )
-    conversation = first.model_extra["conversation"]["id"] if first.model_extra else None
-    stream = sdk.chat.completions.create(
-        model="gpt-4o",
-        messages=[{"role": "user", "content": "Update my task workflow."}],
-        stream=True,
-        extra_body={"memory": {}, "conversation": conversation},
-    )
-    chunks = list(stream)
-    bill = next(chunk.model_extra["response_metadata"] for chunk in reversed(chunks) if chunk.model_extra)
-    assert bill["context_utilization"]["things"][0]["type"] == "workflow"
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,7 @@ DIFFERENT = [
     ([user("a"), assistant("b")], [user("a"), assistant("c")]),
     ([user("a"), assistant("b")], [assistant("a"), user("b")]),
     ([user("a"), user("b")], [user("ab")]),
+    ([user("a b")], [user("a  b")]),
     ([user("yes"), assistant("ok")], [user("yes"), assistant("ok"), user("yes"), assistant("ok")]),
     ([user("a"), {**assistant(None), "refusal": "no"}], [user("a"), {**assistant(None), "refusal": "never"}]),
     (
