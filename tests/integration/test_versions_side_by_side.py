@@ -166,6 +166,43 @@ async def test_where_something_was_stored_the_version_before_may_run_on(transact
     assert await said(store, "conv_1") == [None, "found", "answer"]
 
 
+def make_preview(connection: sa.Connection) -> None:
+    """Makes schema 0001 what it was before its release, with two chains that say the same."""
+    later = {"ledger": ["end_user"], "completions": ["plan"], "calibrations": ["saved_per_call", "calls_seen"]}
+    for table, columns in later.items():
+        for column in columns:
+            connection.execute(sa.text(f"ALTER TABLE {table} DROP COLUMN {column}"))
+    schema.chains.drop(connection)
+    names = ("digest", "calls", "conversation_id", "tenant", "created_at")
+    columns = [sa.Column(name, schema.chains.c[name].type, nullable=False) for name in names]
+    key = sa.PrimaryKeyConstraint("digest", "calls", "conversation_id", name="pk_chains")
+    chains = sa.Table("chains", sa.MetaData(), *columns, key, sqlite_with_rowid=False)
+    chains.create(connection)
+    row = {"digest": b"d", "calls": b"", "tenant": "t", "created_at": NOW}
+    connection.execute(chains.insert(), [{**row, "conversation_id": name} for name in ("conv_1", "conv_2")])
+    model = "INSERT INTO calibrations (model, margin, samples, updated_at) VALUES ('m', 1.5, 3, :now)"
+    connection.execute(sa.text(model), {"now": NOW})
+
+
+async def test_a_database_of_a_preview_becomes_that_of_the_release(transactions: DatabaseTransactions) -> None:
+    """`gateway serve` upgrades any earlier schema; the preview writes rows that this one refuses, so it may not run."""
+    await upgrade(transactions, "0001", migrations_folder())
+    await transactions.run(make_preview, write=True)
+    await migrate(transactions)
+    assert await transactions.run(oldest_versions) == {"0001": "0001"} | dict.fromkeys(SINCE_STEPS, "0002")
+
+    def found(connection: sa.Connection) -> tuple[list[str], list[bytes], list[int]]:
+        key = sa.inspect(connection).get_pk_constraint("chains")["constrained_columns"]
+        wholes = connection.execute(sa.select(schema.chains.c.whole).order_by("conversation_id")).scalars()
+        return key, list(wholes), list(connection.execute(sa.select(schema.calibrations.c.calls_seen)).scalars())
+
+    key = ["digest", "calls", "conversation_id", "whole"]
+    assert await transactions.run(found) == (key, [b"conv_1", b"conv_2"], [0])
+    store = ConversationStore(transactions, SystemClock())
+    await store.commit(turn("t", "conv_3", "q1", ["a1"], created=True))
+    assert await said(store, "conv_3") == ["q1", "a1"]
+
+
 async def test_finishing_deletes_failures_that_quote_what_an_older_version_deleted(
     transactions: DatabaseTransactions,
 ) -> None:
