@@ -344,7 +344,7 @@ def _header(token: str) -> dict[str, Any]:
     except (ValueError, binascii.Error, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise errors.Unauthorized("This API key is not known here. Send one as 'Authorization: Bearer KEY'.")
+        raise errors.Unauthorized(f"{NOT_ACCEPTED}it has no header that can be read.")
     return found
 
 

@@ -143,6 +143,7 @@ class Unauthorized(GatewayError):
     status = 401
     type = "authentication_error"
     code = "invalid_api_key"
+    is_logged = True
     advice = (
         "The key is unknown, revoked or expired; for a [signed token](identity.md#programs-at-the-api) see the message."
     )
@@ -154,6 +155,7 @@ class Forbidden(GatewayError):
     status = 403
     type = "permission_error"
     code = "permission_denied"
+    is_logged = True
     advice = (
         "Check `roles` in [`auth.keys`](configuration.md#authkeys); a token must name tenant, role or models "
         "([claims](identity.md#settings-of-both)). If a form on the page has expired, reload it."

@@ -22,7 +22,11 @@ def config(call: CommandCall) -> int:
     settings, options, err = call.settings, call.options, call.err
     every = list(_all(settings))
     wanted = options.name or ""
-    found = [each for each in every if not wanted or each.name == wanted or each.name.startswith(f"{wanted}.")]
+    found = [
+        each
+        for each in every
+        if not wanted or each.name == wanted or each.name.startswith((f"{wanted}.", f"{wanted}["))
+    ]
     if not found:
         known = [each.name for each in every] if "." in wanted else SECTIONS
         err.write(f"{wanted}: there is no such setting.{names.did_you_mean(wanted, known)}\n")

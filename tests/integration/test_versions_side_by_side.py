@@ -174,9 +174,9 @@ def make_preview(connection: sa.Connection) -> None:
             connection.execute(sa.text(f"ALTER TABLE {table} DROP COLUMN {column}"))
     schema.chains.drop(connection)
     names = ("digest", "calls", "conversation_id", "tenant", "created_at")
-    columns = [sa.Column(name, schema.chains.c[name].type, nullable=False) for name in names]
+    old = [sa.Column(name, schema.chains.c[name].type, nullable=False) for name in names]
     key = sa.PrimaryKeyConstraint("digest", "calls", "conversation_id", name="pk_chains")
-    chains = sa.Table("chains", sa.MetaData(), *columns, key, sqlite_with_rowid=False)
+    chains = sa.Table("chains", sa.MetaData(), *old, key, sqlite_with_rowid=False)
     chains.create(connection)
     row = {"digest": b"d", "calls": b"", "tenant": "t", "created_at": NOW}
     connection.execute(chains.insert(), [{**row, "conversation_id": name} for name in ("conv_1", "conv_2")])

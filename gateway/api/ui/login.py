@@ -362,7 +362,7 @@ class UiLogins:
             ended = await self._sign_in.end(cookie(page.scope, SIGN_IN), page.query)
         except (errors.Forbidden, errors.Unauthorized) as fault:
             if self._failed_sign_ins.notes(address, self._parts.clock.monotonic()):
-                await self._refused(audit_log.AuditActor(audit_log.UNKNOWN_ACTOR), address, "identity provider")
+                await self._refused(audit_log.AuditActor(audit_log.UNKNOWN_ACTOR), address, fault.message)
             raise errors.Forbidden(fault.message) from None
         holder = ended.holder
         if not holder.roles & setting_sections.LOOKS:

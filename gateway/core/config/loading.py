@@ -214,7 +214,7 @@ def _of_file(reference: str) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_SECRET_BYTES + 1)
-        text = content.decode("utf-8").rstrip("\r\n")
+        text = content.decode("utf-8-sig").rstrip("\r\n")
     except OSError as fault:
         raise _Unreadable(f"{path}: {fault.strerror}") from None
     except UnicodeDecodeError:

@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from gateway.core.config import setting_sections
 from gateway.core.names import is_credential
@@ -95,7 +95,9 @@ class LitellmParams(_Priced):
 
     model: str = Field(min_length=1, description="`provider/model` ([providers](providers.md)).")
     api_base: str | None = Field(None, description="The provider's address.")
-    api_key: SecretStr | None = Field(None, description="The operator's key; without one, the client's own is sent.")
+    api_key: setting_sections.ProviderKey | None = Field(
+        None, description="The operator's key; without one, the client's own is sent."
+    )
     organization: Annotated[str | None, BeforeValidator(_first_of)] = Field(None, description="Sent along.")
     extra_headers: Annotated[dict[str, str], BeforeValidator(_as_texts)] = Field({}, description="Sent along.")
     timeout: setting_sections.UpstreamTimeouts | setting_sections.Seconds | None = Field(

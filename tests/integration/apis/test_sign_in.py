@@ -405,7 +405,11 @@ def test_s12_18_failed_logins_keep_nobody_out_and_do_not_fill_the_trail(
         assert signed_in(browser).status_code == 303
     with http(gateway, ADMIN) as client:
         events = client.get("/gateway/trail", params={"limit": 100}).json()["data"]
-    assert [each["ok"] for each in events if each["action"] == "ui.login"] == [False] * 10 + [True]
+    logins = [each for each in events if each["action"] == "ui.login"]
+    assert [each["ok"] for each in logins] == [False] * 10 + [True]
+    why = "This login was not begun in this browser, or too long ago. Begin it again."
+    assert logins[0]["details"]["reason"] == why
+    assert sum(each.get("reason") == why for each in gateway.log_lines()) == 14
 
 
 def _session(answer: httpx.Response) -> str:

@@ -408,4 +408,6 @@ def test_s13_16_the_command_shows_what_the_page_does(tmp_path: Path) -> None:
     assert set(rows) == set_there | {f"model_list[{number}]" for number in range(len(settings.model_list))}
     assert "cache.url environment: REDIS_URL redis://…@h/0" in re.sub(" +", " ", text)
     assert [line["name"] for line in csv.DictReader(io.StringIO(run("server.port", "--csv")[1]))] == ["server.port"]
+    models = [each["name"] for each in json.loads(run("model_list", "--json")[1])["data"]]
+    assert models == [f"model_list[{number}]" for number in range(len(settings.model_list))]
     assert run("sever")[::2] == (1, "sever: there is no such setting. Did you mean 'server'?\n")

@@ -93,6 +93,20 @@ def test_s12_19_litellms_master_key_may_stand_in_a_file(tmp_path: Path) -> None:
     assert [each.key.get_secret_value() for each in found.auth.keys] == [SECRET]
 
 
+def test_s12_19_a_mark_of_byte_order_is_no_part_of_a_secret(tmp_path: Path) -> None:
+    found = load(tmp_path, {"upstream": {"api_key": kept(tmp_path, b"\xef\xbb\xbf" + SECRET.encode())}})
+    assert found.upstream.api_key is not None
+    assert found.upstream.api_key.get_secret_value() == SECRET
+
+
+@pytest.mark.parametrize("content", [f"{SECRET}\n{SECRET}", f"{SECRET}ä", f"\t{SECRET}"])
+def test_s12_19_a_key_that_no_header_can_hold_is_named_and_not_shown(tmp_path: Path, content: str) -> None:
+    params = {"model": "openai/m", "api_key": kept(tmp_path, content.encode())}
+    said = refused(tmp_path, {"model_list": [{"model_name": "m", "litellm_params": params}]})
+    assert "model_list[0].litellm_params.api_key: must hold printable ASCII" in said
+    assert SECRET not in said
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
