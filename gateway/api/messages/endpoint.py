@@ -140,15 +140,16 @@ class MessagesAdapter(ReadAsChat[MessagesReading]):
     ) -> ChatRequest | None:
         """Parses the request to the inner form; None: it has a compaction block, which has to be looked up first."""
         if self._resolved is None:
-            self._body = asgi.json_body(raw)
+            self._parse(raw, caller, MessagesReading)
             if any(mark in raw for mark in COMPACTION_MARKERS):
                 return None
         body, ref = self._body, ConversationRef()
         if self._resolved is not None:
             body, ref = self._resolved.body, self._resolved.ref
         check_spelling(body, self._settings)
-        reading = read_request(body, headers)
-        return in_its_words(self._request(reading, len(raw), headers, caller, arrival), reading, ref)
+        before, count = self._before(body, MessagesReading)
+        reading = read_request(body, headers, before=before, count=count)
+        return in_its_words(self._request(reading, body, headers, caller, arrival), reading, ref)
 
     async def look_up(self, caller: RequestCaller) -> None:
         """Replaces a compaction block by the messages that it represents."""

@@ -10,9 +10,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from secrets import token_hex
 from threading import Lock
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from types import NoneType
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from gateway.api.request.validation import RequestArrival, parse_chat_request, plain_messages, read_chat_body
+from gateway.api.server.asgi import json_body
 from gateway.core import jsons, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.settings import Settings
@@ -34,14 +36,40 @@ SAMPLE = 48
 CANDIDATES = 16
 """Cached bodies that are compared for each such length, the latest first."""
 BLOCK = 2**16
-TRIES = 3
+TRIES = 8
 """Ends of objects that are tried as the end of a message."""
-MESSAGES = re.compile(rb'"messages"\s*:\s*\[\s*')
+LISTS = {name: re.compile(rb'"%b"\s*:\s*\[\s*' % name.encode()) for name in ("messages", "input")}
+"""Where the list begins of which requests share the beginning."""
+AFTER_OBJECT = re.compile(rb',\s*\{\s*"|\]\s*(?:,\s*"|\})')
+"""What follows an object in a list, and in a text only where that ends so: quotes in texts are escaped."""
 UNKEPT = nullcontext()
 
 
+class ReadChat(Protocol):
+    """A body in the form of another API, read as a chat. `leading`: how many messages of that are not of its list;
+    `known`: how many of the list's an earlier request revealed."""
+
+    LIST: ClassVar[str]
+
+    @property
+    def chat(self) -> dict[str, Any]: ...
+
+    @property
+    def leading(self) -> int: ...
+
+    @property
+    def known(self) -> int: ...
+
+    def own_name(self, path: str) -> str:
+        """Returns that API's name for a field of a chat."""
+        ...
+
+
+R = TypeVar("R", bound=ReadChat)
+
+
 class _ProvenPrefix(NamedTuple):
-    """The first `messages` messages of a body are its bytes from `start` to `end`."""
+    """The first `messages` messages of a body's list are its bytes from `start` to `end`."""
 
     start: int
     end: int
@@ -53,12 +81,15 @@ NOTHING = _ProvenPrefix(0, 0, 0)
 
 @dataclass(slots=True, eq=False)
 class _CachedBody:
-    """A body as received, the messages in it, and their chain digests. `size` is the memory of all, `parts` that of
-    what was parsed, apart from the texts. `proven` grows, and is replaced as a whole."""
+    """A body as received, the messages in its list, how they were read as a chat's (None: they are these), and the
+    chain digests of all behind the first `leading`, the chat's instructions. `size` is the memory of all, `parts` that
+    of what was parsed, apart from the texts. `proven` grows, and is replaced as a whole."""
 
     tenant: str
     raw: bytes
-    messages: tuple[dict[str, Any], ...]
+    messages: Sequence[Any]
+    reading: ReadChat | None
+    leading: int
     digests: Sequence[ChainDigest]
     size: int
     parts: int
@@ -75,11 +106,25 @@ class _CacheSource:
 
 @dataclass(frozen=True, slots=True)
 class RecognizedBody:
-    """A body of which only the rest was parsed. `known`: the messages that were already known."""
+    """A body of which only the rest was parsed, and the source of what it begins with."""
 
     body: dict[str, Any]
-    plain: PlainMessages | None
-    known: KnownMessages
+    source: _CacheSource
+
+    @property
+    def count(self) -> int:
+        """The number of messages in its list that were already known."""
+        return self.source.proven.messages
+
+    @property
+    def reading(self) -> ReadChat | None:
+        """How the earlier body was read."""
+        return self.source.kept.reading
+
+    def known(self, messages: int, before: int) -> KnownMessages:
+        """Returns what is known of its chat: the first `messages`, which were the first `before` of the earlier one."""
+        kept = self.source.kept
+        return KnownMessages(messages, kept.digests[: max(0, before - kept.leading)], self.source)
 
 
 class BodyCache:
@@ -106,11 +151,12 @@ class BodyCache:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def parse(self, tenant: str, raw: bytes) -> RecognizedBody | None:
-        """Parses a body that begins like a cached one of the tenant; returns None where it has to be parsed whole."""
+    def parse(self, tenant: str, raw: bytes, kind: type[Any] = NoneType) -> RecognizedBody | None:
+        """Parses a body that begins like a cached one of the tenant; returns None where it has to be parsed whole.
+        `kind`: of the cached one's reading."""
         if len(raw) < MIN_BYTES:
             return None
-        for kept in self._candidates(tenant, raw):
+        for kept in self._candidates(tenant, raw, kind):
             found = _parsed(kept, raw)
             if found is not None:
                 with self._lock:
@@ -119,32 +165,42 @@ class BodyCache:
                 return found
         return None
 
-    def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[None]:
+    def holding(
+        self, raw: bytes, request: ChatRequest, messages: Sequence[Any] = (), reading: ReadChat | None = None
+    ) -> AbstractContextManager[None]:
         """Caches the body if its request is answered in this block. Bodies of running requests take at most as much
-        memory as cached ones may; of any others only the texts are held, since an answer may take minutes."""
+        memory as cached ones may; of any others only the texts are held, since an answer may take minutes.
+        `messages`: of its list, if they were read as a chat's (`reading`)."""
         held = len(raw) if request.keeps_content and not request.options.dry_run else 0
         if not MIN_BYTES <= held <= MAX_BYTES or self._held + held > self._max_bytes // 2:
             return UNKEPT
-        return self._holding(raw, request, held)
+        return self._holding(raw, request, held, messages, reading)
 
     @contextmanager
-    def _holding(self, raw: bytes, request: ChatRequest, held: int) -> Iterator[None]:
+    def _holding(
+        self, raw: bytes, request: ChatRequest, held: int, messages: Sequence[Any], reading: ReadChat | None
+    ) -> Iterator[None]:
         since = self._moment
         self._held += held
         try:
             yield
         finally:
             self._held -= held
-        self._keep(raw, request, since)
+        self._keep(raw, request, messages, reading, since)
 
-    def _keep(self, raw: bytes, request: ChatRequest, since: int) -> None:
+    def _keep(
+        self, raw: bytes, request: ChatRequest, messages: Sequence[Any], reading: ReadChat | None, since: int
+    ) -> None:
         """Replaces the body by which the request was recognised. `since`: the moment before it was answered."""
         source = request.known.source
         parts = _part_bytes(raw, source) if isinstance(source, _CacheSource) else jsons.part_bytes(raw)
-        size = len(raw) + jsons.text_bytes(raw) + parts + MESSAGE_BYTES * len(request.messages)
+        texts = jsons.text_bytes(raw) if reading is None else 2 * jsons.text_bytes(raw)  # some are written anew
+        size = len(raw) + texts + parts + MESSAGE_BYTES * len(request.messages)
         if size > self._max_bytes // 2:
             return
-        new = _CachedBody(request.caller.tenant, raw, request.messages, request.known.digests, size, parts)
+        digests, own = request.known.digests, messages if reading is not None else request.messages
+        leading = len(request.messages) - len(digests)
+        new = _CachedBody(request.caller.tenant, raw, own, reading, leading, digests, size, parts)
         if isinstance(source, _CacheSource):
             new.proven = source.proven
         with self._lock:
@@ -176,14 +232,14 @@ class BodyCache:
             self._kept.clear()
             self._by_sample.clear()
 
-    def _candidates(self, tenant: str, raw: bytes) -> list[_CachedBody]:
+    def _candidates(self, tenant: str, raw: bytes, kind: type[Any]) -> list[_CachedBody]:
         """Returns cached bodies that may begin like this one, the longest match first."""
         samples = list(_samples(tenant, raw))
         with self._lock:
             for sample in reversed(samples):
                 alike = self._by_sample.get(sample, ())
-                there = [each for each in alike if each.tenant == tenant and self._kept.peek(id(each))]
-                if there:
+                own = [each for each in alike if each.tenant == tenant and type(each.reading) is kind]
+                if there := [each for each in own if self._kept.peek(id(each))]:
                     return there
         return []
 
@@ -212,39 +268,47 @@ def read_chat_request(
     """Parses the chat request of a body, of which only what is new is parsed; see `read_chat_body`."""
     found = resends.parse(caller.tenant, raw)
     if found is not None:
-        return parse_chat_request(found.body, headers, caller, settings, arrival, found.plain, found.known)
+        plain, known = plain_messages(found.body["messages"]), found.known(found.count, found.count)
+        return parse_chat_request(found.body, headers, caller, settings, arrival, plain, known)
     return read_chat_body(raw, headers, caller, settings, arrival, read)
 
 
-class ReadChat(Protocol):
-    """A body in the form of another API, read as a chat."""
-
-    @property
-    def chat(self) -> dict[str, Any]: ...
-
-    def own_name(self, path: str) -> str:
-        """Returns that API's name for a field of a chat."""
-        ...
-
-
-R = TypeVar("R", bound=ReadChat)
-
-
 class ReadAsChat(Generic[R]):
-    """What the adapters of other APIs share: a body is read as a chat, by which the next request is recognised."""
+    """What the adapters of other APIs share: a body is read as a chat, and recognised in the next request. Where it is
+    read in other words than those that came, the chat's bytes are."""
 
     def __init__(self, settings: Settings, resends: BodyCache) -> None:
         self._settings = settings
         self._resends = resends
         self._body: dict[str, Any] = {}
+        self._found: RecognizedBody | None = None
         self._chat = b""
-        """The request as the bytes of a chat, where it is long enough to be recognised in the next one."""
         self._reading: R | None = None
 
+    def _parse(self, raw: bytes, caller: RequestCaller, kind: type[R]) -> dict[str, Any]:
+        """Parses the body, of which only the rest if it begins as an earlier one did that was read so."""
+        self._found = self._resends.parse(caller.tenant, raw, kind)
+        self._body = self._found.body if self._found is not None else json_body(raw)
+        return self._body
+
+    def _before(self, body: dict[str, Any], kind: type[R]) -> tuple[R | None, int]:
+        """Returns how the earlier body was read, and how many messages of this one's list are the same. `body`: this
+        one, in whatever words it is read."""
+        found, name = self._found, kind.LIST
+        if found is None or not isinstance(found.reading, kind) or body.get(name) is not self._body[name]:
+            return None, 0
+        return found.reading, found.count
+
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
-        """Caches the chat that was read, for later requests that begin with the same messages."""
+        """Caches what was read, for later requests that begin with the same messages."""
         chat, self._chat = self._chat, b""
-        return self._resends.holding(chat, request) if chat else nullcontext()
+        if chat:
+            return self._resends.holding(chat, request)
+        reading = self._reading
+        messages = self._body.get(reading.LIST) if reading is not None else None
+        if type(messages) is not list or request.left_out:  # in another mode nothing is
+            return nullcontext()
+        return self._resends.holding(raw, request, messages, reading)
 
     def own_name(self, path: str) -> str:
         """Returns the client's name for a field of a chat; the chat's own name before the request has been read."""
@@ -253,21 +317,25 @@ class ReadAsChat(Generic[R]):
     def _request(
         self,
         reading: R,
-        size: int,
+        body: dict[str, Any],
         headers: Mapping[str, str],
         caller: RequestCaller,
         arrival: RequestArrival,
         plain: PlainMessages | None = None,
     ) -> ChatRequest:
-        """The request that was read so, of a body of that size; bytes are made of it only where they are cached.
-        `plain`: its messages, where they are known to be."""
+        """The request that was read so; bytes are made of it only where it is recognised by them.
+        `body`: in the words in which it was read; `plain`: its messages, where they are known to be."""
         self._reading, chat = reading, reading.chat
         is_kept = self._settings.conversation.store if chat.get("store") is None else chat["store"]
-        if plain is not None or size < MIN_BYTES or not is_kept:
-            plain = plain or plain_messages(chat["messages"])
-            return parse_chat_request(chat, headers, caller, self._settings, arrival, plain)
-        self._chat = jsons.dumps({"messages": chat["messages"], **chat})
-        return read_chat_request(self._resends, self._chat, headers, caller, self._settings, arrival)
+        is_as_sent = body.get(reading.LIST) is self._body.get(reading.LIST)
+        if plain is None and arrival.size >= MIN_BYTES and is_kept and not is_as_sent:
+            self._chat = jsons.dumps({"messages": chat["messages"], **chat})
+            return read_chat_request(self._resends, self._chat, headers, caller, self._settings, arrival)
+        known = None
+        if self._found is not None and (before := self._found.reading) is not None and is_as_sent:
+            known = self._found.known(reading.leading + reading.known, before.leading + reading.known)
+        plain = plain or plain_messages(chat["messages"])
+        return parse_chat_request(chat, headers, caller, self._settings, arrival, plain, known)
 
 
 def _part_bytes(raw: bytes, source: _CacheSource) -> int:
@@ -290,7 +358,7 @@ def _parsed(kept: _CachedBody, raw: bytes) -> RecognizedBody | None:
     """Parses the body after the messages that it shares with a cached one; None if it shares none that are proven.
 
     The proof: with one value in place of the shared messages the body is JSON, and that value is the first of its
-    `messages`; and the bytes that it replaces are proven to be whole messages.
+    list; and the bytes that it replaces are proven to be whole messages.
     """
     before = kept.proven
     shared = _shared(kept.raw, raw, before.end)
@@ -307,22 +375,23 @@ def _parsed(kept: _CachedBody, raw: bytes) -> RecognizedBody | None:
             return None
     except jsons.JSONDecodeError:
         return None
-    new = body.get("messages")
+    name = _list_of(kept)
+    new = body.get(name)
     if type(new) is not list or not new or new[0] != mark:
         return None
-    messages = [*kept.messages[: proven.messages], *new[1:]]
-    body["messages"] = messages
-    instructions = len(kept.messages) - len(kept.digests)
-    digests = kept.digests[: max(0, proven.messages - instructions)]
-    known = KnownMessages(proven.messages, digests, _CacheSource(kept, proven))
-    return RecognizedBody(body, plain_messages(messages), known)
+    body[name] = [*kept.messages[: proven.messages], *new[1:]]
+    return RecognizedBody(body, _CacheSource(kept, proven))
+
+
+def _list_of(kept: _CachedBody) -> str:
+    return "messages" if kept.reading is None else kept.reading.LIST
 
 
 def _proven(kept: _CachedBody, before: _ProvenPrefix, raw: bytes, shared: int) -> _ProvenPrefix:
     """Extends what is proven of the cached body to what it shares with another one."""
     start, end, count = before
     if not count:
-        found = MESSAGES.search(kept.raw, 0, shared)
+        found = LISTS[_list_of(kept)].search(kept.raw, 0, shared)
         if found is None:
             return before
         start = end = found.end()
@@ -344,13 +413,11 @@ def _ends(one: bytes, other: bytes, first: int, shared: int) -> Iterator[int]:
     """Yields where the last shared message may end, the latest first."""
     if one[shared : shared + 1] == b"]" and other[shared : shared + 1] == b",":  # the client appended to it
         yield shared
-    end = shared
-    for _ in range(TRIES):
-        end = one.rfind(b"}", first, end)
-        if end < 0:
-            return
-        if one[end + 1 : end + 2] in (b",", b"]") and end + 1 < shared:
+    end, tries = shared - 1, 0
+    while tries < TRIES and (end := one.rfind(b"}", first, end)) >= 0:
+        if AFTER_OBJECT.match(one, end + 1):
             yield end + 1
+            tries += 1
 
 
 def _shared(one: bytes, other: bytes, known: int) -> int:

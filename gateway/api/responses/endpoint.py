@@ -217,16 +217,14 @@ class ResponsesAdapter(ReadAsChat[ResponsesReading]):
         self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
     ) -> ChatRequest | None:
         """Parses the request as a chat; None: it has items to look up, which are expanded before it is read again."""
-        if self._resolved is None:
-            self._body = asgi.json_body(raw)
-            if refers(self._body):
-                return None
+        if self._resolved is None and refers(self._parse(raw, caller, ResponsesReading)):
+            return None
         body, at, before, sealer, self._thoughts = self._resolved or ResolvedItems(self._body)
         check_spelling(body, self._settings)
-        reading = request_parser.read_request(body)
+        reading = request_parser.read_request(body, *self._before(body, ResponsesReading))
         self._include = tuple(body.get("include") or ())
         plain = NO_INPUT if reading.says_nothing else None
-        request = self._request(reading, len(raw), headers, caller, arrival, plain)
+        request = self._request(reading, body, headers, caller, arrival, plain)
         self._repeated = response_completion.echo(body, store=request.store)
         conversation = request.conversation
         if reading.previous is not None:

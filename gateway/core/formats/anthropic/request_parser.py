@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import COVERED, CompactedMessages, edits_of
@@ -44,15 +44,50 @@ class MessageSource(NamedTuple):
     """The message comes from a compaction block, so an error names this path and nothing below it."""
 
 
+class ReadAmount(NamedTuple):
+    """How much some of a request was read as: chat messages, needs and marks."""
+
+    messages: int = 0
+    needs: int = 0
+    marks: int = 0
+
+
+NOTHING_READ = ReadAmount()
+
+
 class MessageReader:
     """Reads Anthropic's messages into chat messages, one after the other. `places` holds the source of each, `needs`
-    the blocks that only Anthropic's models understand, `marks` the positions of the client's `cache_control`."""
+    the blocks that only Anthropic's models understand, `marks` the positions of the client's `cache_control`. `start`
+    is what was read before the first message, `ends` what was read after that with each of Anthropic's messages."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self.places: list[MessageSource] = []
         self.needs: list[str] = []
         self.marks: list[CacheMark] = []
+        self.start = NOTHING_READ
+        self.ends: list[ReadAmount] = []
+
+    def end(self) -> None:
+        """Ends one of Anthropic's messages."""
+        messages, needs, marks = self.start
+        self.ends.append(ReadAmount(len(self.messages) - messages, len(self.needs) - needs, len(self.marks) - marks))
+
+    def begin(self, before: "MessagesReading | None", count: int) -> int:
+        """Begins with what the first `count` messages of an earlier request were read as. Returns how many chat
+        messages that are."""
+        self.start = ReadAmount(len(self.messages), len(self.needs), len(self.marks))
+        if before is None or not count:
+            return 0
+        self.ends = before.ends[:count]
+        start, end = before.start, self.ends[-1]
+        moved = self.start.messages - start.messages
+        self.messages += before.chat["messages"][start.messages :][: end.messages]
+        self.places += before.places[start.messages :][: end.messages]
+        self.needs += before.native.needs[start.needs :][: end.needs]
+        marks = before.native.marks[start.marks :][: end.marks]
+        self.marks += [CacheMark(mark.message + moved, mark.part, mark.value) for mark in marks]
+        return end.messages
 
     def read(self, message: Any, where: str) -> None:
         """Reads the message at path `where`. Raises InvalidRequest: it breaks a rule; names the field."""
@@ -441,13 +476,23 @@ ANTHROPIC_TOOL_PATH = re.compile(r"(tools\[\d+\])\.function\b")
 @dataclass(frozen=True, slots=True)
 class MessagesReading:
     """A request in the inner form. `session`: the client's own name of the conversation; `places`: where each chat
-    message came from in the request; `edits`: what to clear from its context."""
+    message came from in the request; `edits`: what to clear from its context. `start` and `ends`: as of its reader;
+    `known`: how many chat messages behind the start an earlier request revealed."""
 
+    LIST: ClassVar[str] = "messages"
     chat: Json
     native: NativeRequest
     places: list[MessageSource] = field(default_factory=list)
     session: str | None = None
     edits: list[Json] = field(default_factory=list)
+    start: ReadAmount = NOTHING_READ
+    ends: list[ReadAmount] = field(default_factory=list, repr=False)
+    known: int = 0
+
+    @property
+    def leading(self) -> int:
+        """The number of chat messages before those of the list."""
+        return self.start.messages
 
     def own_name(self, path: str) -> str:
         """Translates the path of a chat's field to its path in the client's request."""
@@ -474,9 +519,17 @@ class MessagesReading:
         return ".source.content" if part.get(ANTHROPIC_BLOCK) else ".source.data"
 
 
-def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = False) -> MessagesReading:
+def read_request(
+    body: Json,
+    headers: Mapping[str, str],
+    *,
+    counted: bool = False,
+    before: MessagesReading | None = None,
+    count: int = 0,
+) -> MessagesReading:
     """Reads a Messages request into the inner form. `headers`: in lower case; `counted`: only a token count is
-    requested, so that `max_tokens` may be absent.
+    requested, so that `max_tokens` may be absent; `before`: an earlier request whose first `count` messages are the
+    same.
     Raises InvalidRequest: a field breaks a rule; `param` names it."""
     if body.get("max_tokens") is None and not counted:
         raise errors.missing("max_tokens")
@@ -489,12 +542,14 @@ def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = Fals
     reader = MessageReader()
     if body.get("system") is not None:
         reader.system(body["system"])
-    for index, message in enumerate(messages):
+    known = reader.begin(before, count)
+    for index, message in enumerate(messages[count:], count):
         told, message = message if isinstance(message, CompactedMessages) else ((), message)
         for each in told:
             reader.add(each, f"messages[{index}]", stands=True)
         if message is not COVERED:
             reader.read(message, f"messages[{index}]")
+        reader.end()
     chat: Json = {
         name: body[name] for name in (*ANTHROPIC_SAME_FIELDS, *OWN_MESSAGE_FIELDS) if body.get(name) is not None
     }
@@ -515,7 +570,8 @@ def read_request(body: Json, headers: Mapping[str, str], *, counted: bool = Fals
         fields[BETA] = [name.strip() for name in headers["anthropic-beta"].split(",") if name.strip()]
     named = headers.get(SESSION_HEADER) or session
     native = NativeRequest("anthropic", fields, tuple(needs), tuple(reader.marks), tuple(hosted))
-    return MessagesReading(chat, native, reader.places, named, edits_of(fields.get("context_management")))
+    edits = edits_of(fields.get("context_management"))
+    return MessagesReading(chat, native, reader.places, named, edits, reader.start, reader.ends, known)
 
 
 def _read_tools(body: Json, chat: Json, fields: Json, needs: list[str], hosted: list[tuple[str, str]]) -> None:

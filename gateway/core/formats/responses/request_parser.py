@@ -4,9 +4,11 @@ Reads the items of `input` as chat messages, with what only an upstream that spe
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+import sys
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
 
 from gateway.core import errors
 from gateway.core.formats.compaction_items import as_message
@@ -59,6 +61,15 @@ class CompactedExtract:
     question: Item | None = None
 
 
+class ReadEnd(NamedTuple):
+    """A number of items, and what these were read as: messages, the paths of `needs`, and hosted items."""
+
+    items: int = 0
+    messages: int = 0
+    needs: int = 0
+    hosted: int = 0
+
+
 class InputReader(ItemReader):
     """Reads the items of a request.
 
@@ -81,6 +92,25 @@ class InputReader(ItemReader):
         is one answer."""
         self._stem: str | None = None
         """The common part of the open answer's ids, if this gateway gave them."""
+        self.ends: list[ReadEnd] = []
+        """Where the input may be cut, so that the rest is read as it is behind the beginning."""
+
+    def cut(self, items: int, known: int) -> None:
+        """Records that the first `items` were read, if what follows is read as if they were not there.
+        `known`: the messages before those of this reader."""
+        is_open = self._answer is not None or self._reasoning or self._waiting or self.opened
+        if not is_open and not self._call_ids and not self._hosted:
+            self.ends.append(ReadEnd(items, known + len(self.messages), len(self.unheld), len(self.hosted)))
+
+    def begin(self, before: "ResponsesReading | None", count: int) -> Sequence[ReadMessage]:
+        """Begins at the last end among the first `count` items of an earlier request; returns the messages before."""
+        ends = before.ends[: bisect_right(before.ends, (count, sys.maxsize))] if before is not None else ()
+        if before is None or not ends:
+            return ()
+        self.ends = [*ends]
+        self.unheld += before.native.needs[: ends[-1].needs]
+        self.hosted += before.native.hosted[: ends[-1].hosted]
+        return before.read[: ends[-1].messages]
 
     def read(self, item: Any, where: str) -> None:
         """Adds an item, and records its place in its answer."""
@@ -183,9 +213,12 @@ class InputReader(ItemReader):
                 answer["reasoning_content"] = "\n\n".join(texts)
 
 
-def read_input(value: Any, *, goes_on: bool = False) -> tuple[list[ReadMessage], list[str], list[tuple[str, str]]]:
+def read_input(
+    value: Any, *, goes_on: bool = False, reader: InputReader | None = None, before: Sequence[ReadMessage] = ()
+) -> tuple[list[ReadMessage], list[str], list[tuple[str, str]]]:
     """Converts `input` to chat messages; also returns the paths of what no chat can hold, and paths and types of hosted
-    calls. `goes_on`: the request names a history, so that `input` may be absent.
+    calls. `goes_on`: the request names a history, so that `input` may be absent; `reader`: reads it, and begins behind
+    the items of its last end, which were read as `before`.
     Raises InvalidRequest: an item breaks a rule; names `input[i]…`."""
     if value is None:
         if goes_on:
@@ -195,8 +228,9 @@ def read_input(value: Any, *, goes_on: bool = False) -> tuple[list[ReadMessage],
         return [ReadMessage({"role": "user", "content": value}, "complete", "input")], [], []
     if not isinstance(value, list):
         raise errors.invalid("input", "must be a string or a list of items")
-    reader = InputReader()
-    for index, item in enumerate(value):
+    reader = reader or InputReader()
+    first = reader.ends[-1].items if reader.ends else 0
+    for index, item in enumerate(value[first:], first):
         if isinstance(item, CompactedExtract):
             for body in (as_message(item.text) if item.text else None, item.question):
                 if body is not None:
@@ -206,24 +240,33 @@ def read_input(value: Any, *, goes_on: bool = False) -> tuple[list[ReadMessage],
             reader.opened.append(item)
         elif item is not COVERED:
             reader.read(item, f"input[{index}]")
+            reader.cut(index + 1, len(before))
     reader.end()
-    return paired(reader.messages), reader.unheld, reader.hosted
+    messages, is_answered = paired(reader.messages)
+    known = len(before)
+    reader.ends = [end for end in reader.ends if end.messages <= known or is_answered[end.messages - known - 1]]
+    return [*before, *messages], reader.unheld, reader.hosted
 
 
-def paired(messages: Iterable[ReadMessage]) -> list[ReadMessage]:
+def paired(messages: Iterable[ReadMessage]) -> tuple[list[ReadMessage], list[bool]]:
     """Returns the messages with results right behind their calls: Responses takes them also behind what was said
-    meanwhile, a chat does not."""
+    meanwhile, a chat does not. Also returns whether after each of the messages no call waits for its result."""
     groups: list[list[ReadMessage]] = []
     waiting: dict[str, list[list[ReadMessage]]] = {}
+    is_answered: list[bool] = []
+    calls = 0
     for message in messages:
         expected = waiting.get(message.body.get("tool_call_id", ""))
         if expected:
             expected.pop(0).append(message)
-            continue
-        groups.append([message])
-        for call in message.body.get("tool_calls") or ():
-            waiting.setdefault(call["id"], []).append(groups[-1])
-    return [message for group in groups for message in group]
+            calls -= 1
+        else:
+            groups.append([message])
+            for call in message.body.get("tool_calls") or ():
+                waiting.setdefault(call["id"], []).append(groups[-1])
+                calls += 1
+        is_answered.append(not calls)
+    return [message for group in groups for message in group], is_answered
 
 
 def _texts(item: Item, where: str) -> list[str]:
@@ -483,6 +526,7 @@ class ResponsesReading:
     """A request in the inner form. `chat`: the equivalent body of a chat; `places`: where its messages came from in the
     request. `tools` in `native.fields` are the hosted ones, which are sent beside those of the chat."""
 
+    LIST: ClassVar[str] = "input"
     chat: Json
     native: NativeRequest
     places: tuple[Place, ...]
@@ -498,6 +542,17 @@ class ResponsesReading:
     """Fields that the client sent in a chat's form, among those of Responses."""
     says_nothing: bool = False
     """The request has no messages and only continues the history that it names."""
+    read: Sequence[ReadMessage] = field(default=(), repr=False)
+    """The messages of `input`."""
+    ends: Sequence[ReadEnd] = field(default=(), repr=False)
+    """As of its reader."""
+    known: int = 0
+    """How many of the messages of `input` an earlier request revealed."""
+
+    @property
+    def leading(self) -> int:
+        """The number of chat messages before those of the list."""
+        return len(self.places) - len(self.read)
 
     def own_name(self, path: str) -> str:
         """Translates the path of a chat's field to its path in the client's request."""
@@ -532,8 +587,9 @@ class ResponsesReading:
         return ".file_id" if by_id else ".file_data"
 
 
-def read_request(body: Mapping[str, Any]) -> ResponsesReading:
-    """Reads a request into the inner form. Raises InvalidRequest: a field breaks a rule; `param` names it."""
+def read_request(body: Mapping[str, Any], before: ResponsesReading | None = None, count: int = 0) -> ResponsesReading:
+    """Reads a request into the inner form. `before`: an earlier one whose first `count` items are the same.
+    Raises InvalidRequest: a field breaks a rule; `param` names it."""
     if body.get("background"):
         text = "background responses are not served: send background false, or leave it out."
         raise errors.InvalidRequest(text, param="background", code="unsupported_parameter")
@@ -541,7 +597,9 @@ def read_request(body: Mapping[str, Any]) -> ResponsesReading:
     if truncation not in (None, *TRUNCATIONS):
         raise errors.invalid("truncation", f"must be one of {', '.join(TRUNCATIONS)}")
     goes_on = body.get("previous_response_id") is not None or body.get("conversation") is not None
-    messages, needs, hosted = read_input(body.get("input"), goes_on=goes_on)
+    reader = InputReader()
+    known = reader.begin(before, count)
+    messages, needs, hosted = read_input(body.get("input"), goes_on=goes_on, reader=reader, before=known)
     bodies, places = [each.body for each in messages], [_place(each) for each in messages]
     instructions = body.get("instructions")
     if instructions is not None:
@@ -580,6 +638,9 @@ def read_request(body: Mapping[str, Any]) -> ResponsesReading:
         previous=previous,
         threshold=_threshold(body),
         says_nothing=goes_on and not bodies,
+        read=messages,
+        ends=reader.ends,
+        known=len(known),
     )
 
 
