@@ -100,6 +100,10 @@ def test_s3_1_other_arguments_are_another_call(one: str, other: str) -> None:
     assert message_digest(calling(one)) != message_digest(calling(other))
 
 
+def test_s3_1_outer_white_space_is_no_difference() -> None:
+    assert message_digest(user(" hello\n")) == message_digest(user("hello")) != message_digest(user("hel lo"))
+
+
 @given(st.lists(steps, max_size=6))
 def test_the_short_way_of_steps_says_the_same(chat: list[dict[str, Any]]) -> None:
     """A field that says nothing makes them take the long way."""
