@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.servers import end_on_sigterm
-from tests.corpus.folders import zipped
-from tests.corpus.office import photo_pdf
+from evals.corpus.folders import zipped
+from evals.corpus.office import photo_pdf
 from tests.support.documents import prose
 
 MB = 2**20

@@ -3,8 +3,8 @@
 import base64
 from collections.abc import Sequence
 
+from evals.corpus.samples import Sample, corpus, readable
 from evals.words import Writer
-from tests.corpus.samples import Sample, corpus, readable
 
 BUDGETS = (2000, 4000, 8000)
 OTHERS = 2

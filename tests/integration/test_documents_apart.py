@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from evals.corpus.folders import zipped
 from gateway.core.errors import Overloaded
 from gateway.documents import process
 from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.process import DocumentReader, confinement
-from tests.corpus.folders import zipped
 from tests.support.documents import docx, pdf
 
 RUNS_WHAT_IT_READS = """

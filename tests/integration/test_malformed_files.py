@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from tests.corpus.reading import read_broken
-from tests.corpus.samples import Sample, corpus, readable
+from evals.corpus.reading import read_broken
+from evals.corpus.samples import Sample, corpus, readable
 
 TIMES = 6
 """For each file in `make test`; `make chaos` does more."""

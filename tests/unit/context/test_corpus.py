@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.corpus.broken import broken
-from tests.corpus.facts import Fact, tells
-from tests.corpus.samples import Sample, corpus, readable
+from evals.corpus.broken import broken
+from evals.corpus.facts import Fact, tells
+from evals.corpus.samples import Sample, corpus, readable
 from tests.support.answers import Json, http, user
 from tests.support.documents import file_part, prompt_tokens, text_of
 from tests.support.factory import GatewayFactory

@@ -2,11 +2,11 @@
 
 import pytest
 
+from evals.corpus.facts import names
+from evals.corpus.samples import Sample, corpus, readable
 from gateway.core.types.places import TextPlaces
 from gateway.documents.document import Reading, ReadOptions, UnreadableDocument, read
 from gateway.documents.file_reader import stored_document
-from tests.corpus.facts import names
-from tests.corpus.samples import Sample, corpus, readable
 from tests.support.documents import tokens
 
 READABLE = [sample for sample in corpus() if readable(sample)]

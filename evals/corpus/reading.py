@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from types import FrameType
 
-from tests.corpus.broken import broken
-from tests.corpus.samples import Sample
+from evals.corpus.broken import broken
+from evals.corpus.samples import Sample
 
 MEMORY_BYTES = 2**30
 SECONDS = 60

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from evals.corpus.facts import Fact
 from gateway.core.types.files import DOCUMENT_KINDS
-from tests.corpus.facts import Fact
 
 FILES = Path(__file__).parent / "files"
 MANIFEST = FILES / "manifest.json"
@@ -55,7 +55,7 @@ def readable(sample: Sample) -> bool:
 @functools.cache
 def corpus() -> tuple[Sample, ...]:
     """All of it, in the same order every time."""
-    from tests.corpus import data, folders, mails, office, pictures, texts
+    from evals.corpus import data, folders, mails, office, pictures, texts
 
     makers: list[Callable[[], list[Sample]]] = [
         module.samples for module in (office, pictures, data, texts, folders, mails)

@@ -3,9 +3,9 @@
 from email.message import EmailMessage
 from email.policy import SMTP
 
-from tests.corpus import flat, office
-from tests.corpus.facts import Place, sections
-from tests.corpus.samples import Sample
+from evals.corpus import flat, office
+from evals.corpus.facts import Place, sections
+from evals.corpus.samples import Sample
 from tests.support.documents import prose
 
 

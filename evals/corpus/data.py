@@ -10,9 +10,9 @@ from xml.sax.saxutils import escape
 
 import yaml
 
-from tests.corpus import flat
-from tests.corpus.facts import Fact, Place
-from tests.corpus.samples import Sample
+from evals.corpus import flat
+from evals.corpus.facts import Fact, Place
+from evals.corpus.samples import Sample
 
 HEAD, ROWS = flat.stock(51)
 

@@ -1,8 +1,8 @@
 """Plain texts in encodings that are not UTF-8, and subtitles."""
 
-from tests.corpus import flat
-from tests.corpus.facts import Fact, sections
-from tests.corpus.samples import Sample
+from evals.corpus import flat
+from evals.corpus.facts import Fact, sections
+from evals.corpus.samples import Sample
 
 GERMAN = "Der Wärter füllte täglich das Öl auf, prüfte die Gläser und schloß die Tür für die Nacht."
 JAPANESE = "灯台の係員は毎晩ランプに油を入れて、扉を閉めた。港には霧がかかっていた。"

@@ -4,9 +4,9 @@ import io
 import random
 from datetime import date, datetime
 
-from tests.corpus import flat
-from tests.corpus.facts import Fact, Place, sections
-from tests.corpus.samples import Sample
+from evals.corpus import flat
+from evals.corpus.facts import Fact, Place, sections
+from evals.corpus.samples import Sample
 from tests.support.documents import prose
 
 SHOWN = Place("sheet", "Discounts", 3)

@@ -1,4 +1,4 @@
-"""Makes the kept files of the corpus anew, by LibreOffice and pandoc. `python -m tests.corpus`."""
+"""Makes the kept files of the corpus anew, by LibreOffice and pandoc. `python -m evals.corpus`."""
 
 import io
 import json
@@ -13,9 +13,9 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.corpus import flat
-from tests.corpus.facts import Fact, Json
-from tests.corpus.samples import FILES, MANIFEST, REFUSED
+from evals.corpus import flat
+from evals.corpus.facts import Fact, Json
+from evals.corpus.samples import FILES, MANIFEST, REFUSED
 
 MAX_BYTES = 80_000
 """Of one file; all of them stay under half a megabyte."""

@@ -5,8 +5,8 @@ import textwrap
 
 from PIL import Image, ImageDraw, ImageFont
 
-from tests.corpus.facts import Place, sections
-from tests.corpus.samples import Sample
+from evals.corpus.facts import Place, sections
+from evals.corpus.samples import Sample
 
 DPI = 200
 PAGES = 5

@@ -4,9 +4,9 @@ import io
 import tarfile
 import zipfile
 
-from tests.corpus import office
-from tests.corpus.facts import Fact, Place
-from tests.corpus.samples import Sample
+from evals.corpus import office
+from evals.corpus.facts import Fact, Place
+from evals.corpus.samples import Sample
 from tests.support.documents import prose
 
 PARTS = ("billing", "shipping", "returns", "stock", "mail", "search")

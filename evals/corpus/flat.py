@@ -3,7 +3,7 @@
 from datetime import date, timedelta
 from html import escape
 
-from tests.corpus.facts import Fact, Place, Section, late, sections
+from evals.corpus.facts import Fact, Place, Section, late, sections
 from tests.support.documents import prose
 
 NAMES = {
