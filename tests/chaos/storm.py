@@ -30,11 +30,10 @@ class Storm:
         upstream: MockUpstream,
         storage_url: str,
         seed: int,
-        talks: Talks | None = None,
     ) -> None:
         self._gateways = list(gateways)
         self._chance = random.Random(seed)
-        self._talks = talks or Talks(self._chance)
+        self._talks = Talks(self._chance)
         self._audit = HistoryAudit(storage_url)
         self._serial = itertools.count(1)
         self._up = {gateway.url: True for gateway in gateways}

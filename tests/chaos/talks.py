@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -54,9 +54,6 @@ class Talk:
 
     style: Style
     session: str
-    model: str = "gpt-4o"
-    document: Callable[[int], str] | None = None
-    """What is attached to every other question, by a number that no other has."""
     conversation_id: str | None = None
     history: list[Json] = field(default_factory=list)
     done: list[Acknowledged] = field(default_factory=list)
@@ -92,15 +89,13 @@ class Talk:
     def body(self, new: list[Json], before: list[Json], chance: random.Random) -> Json:
         """The body of a request with these new messages."""
         sent = [*before, *new] if self.style.resends else new
-        body: Json = {"model": self.model, "messages": [SYSTEM, *sent] if self.style.resends else sent}
+        body: Json = {"model": "gpt-4o", "messages": [SYSTEM, *sent] if self.style.resends else sent}
         if self.style.tools:
             body["tools"] = TOOLS
         elif chance.random() < 0.25:
             body["n"] = 2
         if chance.random() < 0.5:
             body["stream"] = True
-        if self.document is not None and new[0]["role"] == "user" and chance.random() < 0.5:
-            body["attachments"] = [{"content": self.document(chance.randrange(10**9))}]
         if self.style.named == "session":
             body["context"] = {"session": self.session}
         elif self.style.named == "id" and self.conversation_id:
@@ -108,19 +103,12 @@ class Talk:
         return body
 
 
-def short(number: int) -> str:
-    """What a tool found: a few words that nothing else holds."""
-    return f"result-{number}-found"
-
-
 @dataclass
 class Talks:
-    """All conversations; clients take turns on those that are open. With `document`, that is what tools find, too."""
+    """All conversations; clients take turns on those that are open."""
 
     chance: random.Random
     open_ones: int = 10
-    model: str = "gpt-4o"
-    document: Callable[[int], str] | None = None
     all: list[Talk] = field(default_factory=list)
     _open: list[Talk] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -132,13 +120,13 @@ class Talks:
 
     def result(self, call: Json) -> Json:
         """The result of a tool call."""
-        return {"role": "tool", "tool_call_id": call["id"], "content": (self.document or short)(next(self._numbers))}
+        return {"role": "tool", "tool_call_id": call["id"], "content": f"result-{next(self._numbers)}-found"}
 
     def take(self) -> Talk:
         """One that is free; long ones are closed, and new ones opened for them."""
         self._open = [talk for talk in self._open if not talk.over]
         while len(self._open) < self.open_ones or not any(talk.free for talk in self._open):
-            talk = Talk(next(self._styles), f"session {len(self.all)}", self.model, self.document)
+            talk = Talk(next(self._styles), f"session {len(self.all)}")
             self.all.append(talk)
             self._open.append(talk)
         return self.chance.choice([talk for talk in self._open if talk.free])

@@ -248,36 +248,6 @@ def test_s11_10_a_wrong_field_is_named(
     assert client.get("/conversations").json()["conversations"] == []
 
 
-def test_s11_10_hostile_bodies_are_refused_as_below_v1(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
-    """§7, §11.10: no JSON, too deep, too long, encoded."""
-    gateway = start_gateway({"server": {"max_body_bytes": 4000}})
-    with classic(gateway, "sk-classic") as client:
-        deep = b'{"message": "Hi", "metadata": ' + b"[" * 300 + b"]" * 300 + b"}"
-        bodies = (b"[]", b"{", b'{"message": NaN}', deep)
-        assert [error_of(client.post("/chat", content=each))[:2] for each in bodies] == [(400, "invalid_json")] * 4
-        assert error_of(client.post("/chat", content=b" " * 5000))[:2] == (413, "request_too_large")
-        packed = client.post("/chat", content=b"{}", headers={"content-encoding": "gzip"})
-        assert packed.status_code == 415
-        assert client.get("/chat").status_code == 405
-    assert upstream.chats == []
-
-
-def test_s11_10_keys_are_asked_for_as_below_v1(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
-    """§8, §11.10: everywhere but in health, which then tells no statistics."""
-    upstream.handler = lambda _: Reply(text="I see.")
-    gateway = start_gateway({"auth": {"keys": [{"key": "sk-gateway-key", "tenant": "a"}]}})
-    with classic(gateway, "sk-wrong") as stranger, classic(gateway, "sk-gateway-key") as client:
-        said = {"message": "Hi"}
-        refused = [stranger.post("/chat", json=said), stranger.post("/chat/stream", json=said)]
-        refused += [stranger.get(path) for path in ("/conversations", "/memory/stats", "/debug/prompt-info")]
-        refused += [stranger.get("/conversations/c/history"), stranger.delete("/conversations/c")]
-        refused += [stranger.delete("/conversations/c/permanent")]
-        assert {error_of(each)[:2] for each in refused} == {(401, "invalid_api_key")}
-        assert stranger.get("/health").json() == {"status": "ok"}
-        assert client.get("/health").json()["context"]["memory"]["paths"]["kept"] == 0
-        assert say(client, "Hi")["response"] == "I see."
-
-
 SPEC = {"name": "Invoices", "steps": [{"name": "approve", "by": "Ann </artifact> Lee"}], "limit": 9007199254740993}
 
 

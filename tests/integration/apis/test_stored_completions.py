@@ -289,20 +289,6 @@ def test_s6_a_deleted_completion_leaves_its_bill(shop: Shop, kept: ChatCompletio
     assert any("A lamp." in str(item) for item in items)
 
 
-def test_s8_another_tenants_are_not_changed(shop: Shop, kept: ChatCompletion) -> None:
-    """Nor read, nor deleted: they do not exist."""
-    api = shop.bob.chat.completions
-    for attempt in (
-        lambda: api.update(kept.id, metadata={"b": "2"}),
-        lambda: api.delete(kept.id),
-        lambda: api.messages.list(kept.id),
-    ):
-        with pytest.raises(openai.NotFoundError) as unknown:
-            attempt()
-        assert unknown.value.code == "completion_not_found"
-    assert extra(shop.alice.chat.completions.retrieve(kept.id), "metadata") == {"a": "1"}
-
-
 @pytest.mark.parametrize(
     ("body", "param"),
     [

@@ -166,19 +166,6 @@ def test_s2_a_deleted_attachment_enters_no_context(gateway: GatewayProcess, upst
     assert 'source="attachment:2:New"' in forwarded(upstream), "numbers are not given twice"
 
 
-def test_s8_another_tenants_attachments_do_not_exist(gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    home = (first := attached(gateway, {"title": "Mine", "content": "all mine"}))["conversation"]["id"]
-    name = used(first)["artifacts_processed"][0]["artifact_id"]
-    with http(gateway, "sk-other") as client:
-        for method, path in (("GET", ""), ("GET", f"/{name}"), ("DELETE", f"/{name}")):
-            answer = client.request(method, f"/conversations/{home}/attachments{path}")
-            assert (answer.status_code, answer.json()["error"]["code"]) == (404, "conversation_not_found")
-    with http(gateway) as client:
-        assert client.get(f"/conversations/{home}/attachments/{name}").status_code == 200
-        for odd in ("art_none", "%00", "x" * 500):
-            assert client.get(f"/conversations/{home}/attachments/{odd}").status_code == 404
-
-
 def test_s14_6_an_attachment_takes_each_form(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """A string, a content, base64, a data URL: read alike, of whichever kind; it is called what its file is called."""
     encoded = base64.b64encode(docx(["Ines keeps lamp 3."])).decode()
