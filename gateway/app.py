@@ -19,6 +19,7 @@ from gateway.documents import process
 from gateway.documents.files import WiredDocuments
 from gateway.operations import (
     CommandCall,
+    DocumentIndexing,
     WarmUp,
     WarmUpPiece,
     open_telemetry,
@@ -121,7 +122,7 @@ class Gateway:
                 asyncio.ensure_future,
                 (
                     self.warm_up.run(),
-                    self.requests.indexing.run(),
+                    DocumentIndexing(self.storage.large, self.storage.texts_arrived).run(),
                     keep_calibrated(self.margins, self.storage.calibrations),
                 ),
             )

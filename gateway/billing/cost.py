@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.core import printing
 from gateway.core.types import bill, report_lists, turn
-from gateway.core.types.conversation import dicts_of
+from gateway.core.types.content_parts import dicts_of
 
 Kinds = Iterable[tuple[str, int, tuple[str, ...]]]
 """Kinds of tokens: name, count, and the names of their prices, of which the first that is known counts."""

@@ -17,7 +17,7 @@ from gateway.core import jsons
 from gateway.core.frozen_records import record
 from gateway.core.types import bill, conversation, items
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.conversation import dicts_of, parts_of
+from gateway.core.types.content_parts import dicts_of, map_parts, parts_of
 
 LIFETIME = timedelta(minutes=5)
 """Lifetime of an unused prompt cache, where its client asks for no other: Anthropic's, and that of others that charge
@@ -201,15 +201,10 @@ def fell_short(promised: int, cached: int) -> bool:
 
 def unmarked(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Removes the marks of prompt caches from a message, and merges a single text part, which only carries a mark."""
-    content = message.get("content")
-    if not isinstance(content, list) and items.BREAKPOINT not in message:
-        return message
-    plain = {name: value for name, value in message.items() if name != items.BREAKPOINT}
-    if isinstance(content, list):
-        parts = [_unmarked(part) for part in content]
-        is_text = len(parts) == 1 and isinstance(parts[0], dict) and parts[0].keys() == {"type", "text"}
-        plain["content"] = parts[0]["text"] if is_text else parts
-    return plain
+    plain = map_parts(_unmarked(message), _unmarked)
+    parts = parts_of(plain.get("content"))
+    is_text = len(parts) == 1 and isinstance(parts[0], dict) and parts[0].keys() == {"type", "text"}
+    return {**plain, "content": parts[0]["text"]} if is_text else plain
 
 
 def _unmarked(value: Any) -> Any:

@@ -34,13 +34,8 @@ from gateway.core.config.settings import ContextSettings
 from gateway.core.types import conversation, memory, recall, tool_steps, upstreams, window
 from gateway.core.types.artifacts import LAST_EARLIER, Artifact, FilePlace
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts, PromptBudget
-from gateway.core.types.conversation import (
-    ConversationHistory,
-    ConversationMessage,
-    EarlierMessages,
-    FormNotes,
-    dicts_of,
-)
+from gateway.core.types.content_parts import dicts_of
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage, EarlierMessages, FormNotes
 from gateway.core.types.window import RepeatedDocument, RepeatedDocuments, WindowInputs
 from gateway.documents import file_reader
 

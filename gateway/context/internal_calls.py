@@ -21,7 +21,7 @@ from gateway.core.instrumentation import logs
 from gateway.core.tasks import Cooldown
 from gateway.core.types import agents, bill, upstreams
 from gateway.core.types.chat import ModelDeployment, ModelFacts
-from gateway.core.types.conversation import dicts_of, texts_of
+from gateway.core.types.content_parts import dicts_of, texts_of
 
 
 @dataclass(slots=True)

@@ -21,7 +21,8 @@ from gateway.core.tasks import offload_if
 from gateway.core.types import items, window
 from gateway.core.types.artifacts import FilePlace
 from gateway.core.types.chat import ChatRequest, ModelFacts, RequestCaller, StoredFile
-from gateway.core.types.conversation import ConversationHistory, ConversationMessage, dicts_of
+from gateway.core.types.content_parts import dicts_of
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.documents import DocumentOwner, file_reader
 
 DELETED_PICTURE = "(This picture was deleted.)"

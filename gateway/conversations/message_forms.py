@@ -9,6 +9,7 @@ from typing import Any
 
 from gateway.core import errors
 from gateway.core.types import chain, conversation, items, tool_steps
+from gateway.core.types.content_parts import dicts_of
 from gateway.core.types.conversation import (
     ConversationHistory,
     ConversationMessage,
@@ -17,7 +18,6 @@ from gateway.core.types.conversation import (
     PromptFrame,
     StoredConversation,
     TokenCounts,
-    dicts_of,
 )
 from gateway.core.types.short_inputs import with_short_inputs
 

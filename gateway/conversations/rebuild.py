@@ -14,6 +14,7 @@ from gateway.core.types import bill, chain, conversation, memory, tool_steps, tu
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.chain import ChainDigest, ChainKey, ChainKeys
 from gateway.core.types.chat import ChatRequest
+from gateway.core.types.content_parts import content_text
 from gateway.core.types.conversation import (
     ConversationHistory,
     ConversationMessage,
@@ -182,16 +183,14 @@ def merge_path(path: Sequence[ConversationMessage], sent: Sequence[dict[str, Any
 def _prefilled_step(message: ConversationMessage, sent: Sequence[dict[str, Any]], at: int) -> int:
     """Counts the sent messages, ending at `at`, that make up the stored one with tool calls: 1 without its prefill, 2
     with it, 0 if it is another message."""
-    words, rest = chain.content_text(message.content), chain.content_text(sent[at].get("content") or "")
+    words, rest = content_text(message.content), content_text(sent[at].get("content") or "")
     if not chain.call_ids(message.body) or words is None or rest is None or not words.strip().endswith(rest.strip()):
         return 0
     if message.digest != chain.message_digest({**sent[at], "content": words}):
         return 0
     before = sent[at - 1] if at else {}
     prefill = (
-        chain.content_text(before.get("content"))
-        if before.get("role") == "assistant" and chain.is_said(before)
-        else None
+        content_text(before.get("content")) if before.get("role") == "assistant" and chain.is_said(before) else None
     )
     return 2 if prefill and words.strip().startswith(prefill.strip()) else 1
 
@@ -208,7 +207,7 @@ def has_evidence(sent: Sequence[dict[str, Any]], known: int, path: Sequence[Conv
         if index < known and not worthless.issuperset(ids):
             return True
         if body["role"] == "assistant":
-            chars += len((chain.content_text(body.get("content")) or "").strip())
+            chars += len((content_text(body.get("content")) or "").strip())
             if chars >= EVIDENCE_CHARS:
                 return True
     return False

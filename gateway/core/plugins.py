@@ -12,7 +12,7 @@ from gateway.core.instrumentation.logs import get_logger
 log = get_logger("gateway.core.plugins")
 FORMER = {
     "gateway.guards": "gateway.pipeline.guards",
-    "gateway.guards.api": "gateway.pipeline.guards.api",
+    "gateway.guards.api": "gateway.pipeline.guards",
     "gateway.models": "gateway.core.types",
     "gateway.models.agents": "gateway.core.types.agents",
 }

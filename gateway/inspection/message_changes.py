@@ -12,7 +12,7 @@ from gateway.core import jsons
 from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
 from gateway.core.types import past_turns, tool_steps
-from gateway.core.types.conversation import parts_of
+from gateway.core.types.content_parts import parts_of
 from gateway.inspection.document_parts import shown_artifacts
 
 MAX_COMPARED_LINES = 1000

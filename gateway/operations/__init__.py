@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gateway.operations import purge, storage_upkeep
     from gateway.operations.command_arguments import parser
     from gateway.operations.completion import shell_completion
+    from gateway.operations.document_indexing import DocumentIndexing
     from gateway.operations.from_litellm import write_from_litellm
     from gateway.operations.init import write_configuration
     from gateway.operations.otel.factory import open_telemetry
@@ -26,6 +27,7 @@ else:
         {
             "command_arguments": "parser",
             "completion": "shell_completion",
+            "document_indexing": "DocumentIndexing",
             "from_litellm": "write_from_litellm",
             "init": "write_configuration",
             "otel.factory": "open_telemetry",
@@ -38,6 +40,7 @@ else:
 
 __all__ = [
     "CommandCall",
+    "DocumentIndexing",
     "WarmUp",
     "WarmUpPiece",
     "open_telemetry",

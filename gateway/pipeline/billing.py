@@ -26,7 +26,7 @@ from gateway.core.tasks import BackgroundTasks
 from gateway.core.types import bill, turn
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.chat import ModelFacts, PromptBudget
-from gateway.core.types.conversation import dicts_of
+from gateway.core.types.content_parts import dicts_of
 from gateway.core.types.omitted_records import OmittedRecords
 from gateway.pipeline.stages import (
     BYTES_PER_TOKEN,

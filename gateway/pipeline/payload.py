@@ -29,7 +29,7 @@ from gateway.core.formats.anthropic import edits, plain_blocks
 from gateway.core.jsons import Json
 from gateway.core.types import conversation, items, recall, upstreams
 from gateway.core.types.chat import CacheMark, ChatRequest, ModelDeployment, ModelFacts, NativeRequest, PromptBudget
-from gateway.core.types.conversation import as_parts, map_parts, texts_of
+from gateway.core.types.content_parts import as_parts, map_parts, texts_of
 from gateway.pipeline.stages import PreparedRequest
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.context.assembly import ARTIFACT_ID, BLOCK_NOTE
 from gateway.core.types import items, tool_steps
-from gateway.core.types.conversation import as_parts, texts_of
+from gateway.core.types.content_parts import as_parts, texts_of
 
 Piece = str | list[int]
 """The gateway's own words; or a range: message, its field, start and end; or the number of an artifact's id."""

@@ -17,6 +17,7 @@ from gateway.core.tasks import offload_if
 from gateway.core.types import bill, chain, conversation, items, tool_steps, turn
 from gateway.core.types.chain import ChainDigest, ChainKey, ChainKeys, message_digest
 from gateway.core.types.chat import ChatRequest
+from gateway.core.types.content_parts import content_text
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, TokenCounts
 from gateway.core.types.omitted_records import OmittedRecords, unlisted_among
 from gateway.core.types.window import WindowInputs
@@ -440,7 +441,7 @@ def _messages(
     status = "partial" if outcome.status == "partial" else "complete"
     if status == "partial":
         answer = tool_steps.without_calls(answer)  # nobody will answer them (guarantee §3.6)
-    before = chain.content_text(prefill.get("content")) if prefill is not None else None
+    before = content_text(prefill.get("content")) if prefill is not None else None
     content = answer.get("content") or ""
     if before and isinstance(content, str):
         return {**answer, "content": before + content}, answer, status

@@ -31,7 +31,6 @@ from gateway.pipeline.features.recall_rounds import RecallFeature
 from gateway.pipeline.features.rolling_summaries import RollingSummaries, TurnSummarizer
 from gateway.pipeline.guards.factory import Guards
 from gateway.pipeline.idempotency import IdempotencyGate
-from gateway.pipeline.indexing import DocumentIndexing
 from gateway.pipeline.parts import Instruments, PipelineParts
 from gateway.pipeline.passthrough_bills import RelayedBills
 from gateway.pipeline.pipeline import open_limited, open_pipeline
@@ -93,7 +92,6 @@ class WiredPipeline:
         self.limited = open_limited(settings, storage.transactions, storage.store, self.pipeline, instruments.hooks)
         self.relayed_bills = RelayedBills(parts, self.settlement.open_calls)
         self.replayer = TurnReplayer(self.limited, storage.store, storage.replays, storage.past)
-        self.indexing = DocumentIndexing(storage.large, storage.texts_arrived)
         hours = settings.conversation.idempotency_hours
         self.idempotency = IdempotencyGate(storage.claims, storage.store, clock, hours)
 

@@ -1,7 +1,7 @@
 """Calls the providers that serve models. The only home of the HTTP client and of litellm.
 
 Offers an adapter for each protocol, and the calls to providers beside completions; `routing/`, a package with its own
-exports, decides which deployment is called. Read first: `routing/router.py` (which deployment) and `openai/answers.py`
+exports, decides which deployment is called. Read first: `routing/router.py` (which deployment) and `http/answers.py`
 (the call). Changes a request only where the protocol requires it, and never retries: the pipeline does.
 """
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from gateway.core.faces import lazy_face
 
 if TYPE_CHECKING:
+    from gateway.upstream.http import passthrough, resources
+    from gateway.upstream.http.answers import HttpUpstream
+    from gateway.upstream.http.embeddings import UpstreamEmbedder
+    from gateway.upstream.http.model_info import DiscoveredModels, lacks
+    from gateway.upstream.http.passthrough import PassthroughClient, RawAnswer
     from gateway.upstream.http_client import ConnectionPool, new_client
     from gateway.upstream.identity import HttpIdentityDocuments
     from gateway.upstream.litellm.provider import rehearse
     from gateway.upstream.litellm.wire import LitellmLibrary
-    from gateway.upstream.openai import passthrough, resources
-    from gateway.upstream.openai.answers import HttpUpstream
-    from gateway.upstream.openai.embeddings import UpstreamEmbedder
-    from gateway.upstream.openai.model_info import DiscoveredModels, lacks
-    from gateway.upstream.openai.passthrough import PassthroughClient, RawAnswer
     from gateway.upstream.s3 import S3Contents, reach_bucket
     from gateway.upstream.wiring import WiredUpstreams
     from gateway.upstream.wrapper import UpstreamPassage, UpstreamWrapper
@@ -31,11 +31,11 @@ else:
             "identity": "HttpIdentityDocuments",
             "litellm.provider": "rehearse",
             "litellm.wire": "LitellmLibrary",
-            "openai.answers": "HttpUpstream",
-            "openai.embeddings": "UpstreamEmbedder",
-            "openai.model_info": "DiscoveredModels lacks",
-            "openai.passthrough": "PassthroughClient RawAnswer passthrough",
-            "openai.resources": "resources",
+            "http.answers": "HttpUpstream",
+            "http.embeddings": "UpstreamEmbedder",
+            "http.model_info": "DiscoveredModels lacks",
+            "http.passthrough": "PassthroughClient RawAnswer passthrough",
+            "http.resources": "resources",
             "s3": "S3Contents reach_bucket",
             "wiring": "WiredUpstreams",
             "wrapper": "UpstreamPassage UpstreamWrapper",

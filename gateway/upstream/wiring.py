@@ -6,13 +6,13 @@ from collections.abc import Callable
 from gateway.core import ports
 from gateway.core.config.settings import Settings
 from gateway.core.types.chat import ModelDeployment
-from gateway.upstream.anthropic_adapter import AnthropicUpstream
+from gateway.upstream.http.answers import HttpUpstream
+from gateway.upstream.http.anthropic_adapter import AnthropicUpstream
+from gateway.upstream.http.model_info import DiscoveredModels, WindowKeeper
+from gateway.upstream.http.responses_adapter import ResponsesUpstream
 from gateway.upstream.http_client import ConnectionPool, new_client
 from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.litellm.wire import LitellmLibrary
-from gateway.upstream.openai.answers import HttpUpstream
-from gateway.upstream.openai.model_info import DiscoveredModels, WindowKeeper
-from gateway.upstream.responses_adapter import ResponsesUpstream
 from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.router import ConfiguredRouter, FreeformUpstream, ProtocolUpstream, modifies_params
 

@@ -7,9 +7,9 @@ import pytest
 from gateway.core.errors import UpstreamInvalidResponse
 from gateway.core.types.chat import ModelDeployment
 from gateway.core.types.upstreams import UpstreamRequest
+from gateway.upstream.http import answers
+from gateway.upstream.http.answers import HttpUpstream
 from gateway.upstream.http_client import ConnectionPool
-from gateway.upstream.openai import answers
-from gateway.upstream.openai.answers import HttpUpstream
 from tests.support.mock_upstream import MockUpstream
 
 LIMIT = 5000

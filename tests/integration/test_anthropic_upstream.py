@@ -23,9 +23,9 @@ from gateway.core.errors import (
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, NativeRequest, RequestCaller
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.upstream.anthropic_adapter import AnthropicUpstream
+from gateway.upstream.http.answers import HttpUpstream
+from gateway.upstream.http.anthropic_adapter import AnthropicUpstream
 from gateway.upstream.http_client import ConnectionPool
-from gateway.upstream.openai.answers import HttpUpstream
 from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.protocols import KnownProtocols
 from gateway.upstream.routing.router import ConfiguredRouter
@@ -263,5 +263,5 @@ async def test_s10_9_pings_break_the_silence(provider: MockProvider, claude: Ant
 
 def test_s10_9_without_litellm() -> None:
     """§10.9: nothing of litellm is imported for it."""
-    code = "import sys, gateway.upstream.anthropic_adapter; assert 'litellm' not in sys.modules"
+    code = "import sys, gateway.upstream.http.anthropic_adapter; assert 'litellm' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

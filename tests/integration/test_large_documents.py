@@ -12,7 +12,7 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.ids import artifact_id, content_digest, new_id
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.places import LargeIndex
-from gateway.pipeline.indexing import DocumentIndexing
+from gateway.operations.document_indexing import DocumentIndexing
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.encryption.rewrite import find_others, seal_all

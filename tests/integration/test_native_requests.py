@@ -10,9 +10,9 @@ from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest, UpstreamRefused
 from gateway.core.formats.responses.request_parser import read_request
 from gateway.core.types.chat import NativeRequest
+from gateway.upstream.http.answers import HttpUpstream
+from gateway.upstream.http.responses_adapter import ResponsesUpstream
 from gateway.upstream.http_client import ConnectionPool
-from gateway.upstream.openai.answers import HttpUpstream
-from gateway.upstream.responses_adapter import ResponsesUpstream
 from gateway.upstream.routing.router import FreeformUpstream, ProtocolUpstream
 from tests.support.answers import Json, user
 from tests.support.factory import SMALL_MODEL_INFO

@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from gateway.api.mcp import endpoint as endpoint  # these two have errors of their own
-from gateway.api.ui import login as login
+from gateway.api.ui.pages import login as login
 from gateway.core.config import model_list, setting_sections
 from gateway.core.config.litellm_table import SETTING_RULES
 from gateway.core.config.loading import CLASSIC_NAMES, environment_names

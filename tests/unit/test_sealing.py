@@ -13,7 +13,7 @@ from gateway.core.formats.compaction_items import (
     opened,
 )
 from gateway.core.formats.sealing import MAX_OPENED_BYTES, seal, unsealed
-from gateway.core.types.chain import content_text
+from gateway.core.types.content_parts import content_text
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 ROLES = st.sampled_from(["user", "assistant", "tool", "system"])

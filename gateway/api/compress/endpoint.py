@@ -20,7 +20,8 @@ from gateway.core.formats.anthropic import serializer
 from gateway.core.formats.anthropic.request_parser import read_request
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ChatRequest, RequestCaller
-from gateway.core.types.conversation import ConversationRef, dicts_of
+from gateway.core.types.content_parts import dicts_of
+from gateway.core.types.conversation import ConversationRef
 from gateway.pipeline import LimitedPipeline, Pipeline, not_paused
 
 ANTHROPIC_PARTS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document"})

@@ -23,7 +23,7 @@ from gateway.api.request.stored_answer import as_completion
 from gateway.api.shapes import Deleted, Json, ListObject, Unix, open_ended, shape
 from gateway.core import errors, ids
 from gateway.core.types import items, turn
-from gateway.core.types.conversation import texts_of
+from gateway.core.types.content_parts import texts_of
 from gateway.storage import ConversationStore
 
 MetadataUpdate = shape("MetadataUpdate", "Replaces the metadata as a whole.", {"metadata": Metadata | None})
@@ -118,7 +118,7 @@ def _unknown() -> errors.CompletionNotFound:
 def as_store_message(name: str, body: Json) -> StoreMessage:
     """Returns OpenAI's object of a message: a content of parts is in `content_parts`, its text in `content`."""
     content, parts = body.get("content"), None
-    if isinstance(content, list):
+    if not isinstance(content, str | None):
         content, parts = "\n".join(texts_of(content, "text")) or None, content
     shown = {key: value for key, value in items.without_stand_ins(body).items() if key != items.BOUND}
     return cast("StoreMessage", {**shown, "id": name, "content": content, "content_parts": parts})

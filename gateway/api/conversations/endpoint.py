@@ -29,7 +29,8 @@ from gateway.core.formats.responses.item_reader import ItemReader, ReadMessage
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types import agents, bill, chain, items, past_turns, records, report_lists, turn
 from gateway.core.types.chat import a_pin
-from gateway.core.types.conversation import ConversationMessage, parts_of
+from gateway.core.types.content_parts import parts_of
+from gateway.core.types.conversation import ConversationMessage
 from gateway.documents.files import FilesHere
 from gateway.storage import ConversationStore
 from gateway.storage.conversations import ConversationRecords

@@ -16,15 +16,15 @@ from gateway.api.server.middleware import as_gateway_error, is_foreign, note_fau
 from gateway.api.ui.admin.file_pages import FilePages
 from gateway.api.ui.admin.key_pages import KeyPages
 from gateway.api.ui.admin.model_pages import ModelPages
-from gateway.api.ui.cost_pages import CostPages
 from gateway.api.ui.dependencies import PATH, PageParts
-from gateway.api.ui.health_page import HealthPage
-from gateway.api.ui.login import LOGIN_PATH, UiLogins
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, redirect
+from gateway.api.ui.pages.cost_pages import CostPages
+from gateway.api.ui.pages.health_page import HealthPage
+from gateway.api.ui.pages.login import LOGIN_PATH, UiLogins
+from gateway.api.ui.pages.request_list_page import OverviewPage, RequestListPage
+from gateway.api.ui.pages.request_page import OneRequest
+from gateway.api.ui.pages.try_it import TryIt
 from gateway.api.ui.rendering import files
-from gateway.api.ui.request_list_page import OverviewPage, RequestListPage
-from gateway.api.ui.request_page import OneRequest
-from gateway.api.ui.try_it import TryIt
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.types import audit_log, bill, report_lists

@@ -27,7 +27,8 @@ from gateway.core.types.artifacts import (
     RequestAttachment,
     ToolCall,
 )
-from gateway.core.types.conversation import ConversationHistory, ConversationMessage, FormNotes, FoundResults, parts_of
+from gateway.core.types.content_parts import parts_of
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage, FormNotes, FoundResults
 from gateway.core.types.files import FileText
 
 DOCUMENT_CHARS = 1000

@@ -18,7 +18,8 @@ from gateway.context.assembly.shown_block import (
 )
 from gateway.core.types import artifacts, conversation, items, memory, places, tool_steps, window
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
-from gateway.core.types.conversation import ConversationMessage, as_parts, dicts_of, parts_of
+from gateway.core.types.content_parts import as_parts, dicts_of, parts_of
+from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.places import TextPlaces
 from gateway.core.types.short_inputs import with_short_inputs
 from gateway.core.types.window import (

@@ -41,7 +41,8 @@ from gateway.core.clock import SystemClock
 from gateway.core.formats import tool_calls
 from gateway.core.types import items, upstreams
 from gateway.core.types.chat import ModelFacts
-from gateway.core.types.conversation import MessageParts, parts_of
+from gateway.core.types.content_parts import parts_of
+from gateway.core.types.conversation import MessageParts
 from gateway.documents import PageFacts, Reading
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.types import upstreams
 from gateway.core.types.chat import ModelFacts
-from gateway.core.types.conversation import as_parts
+from gateway.core.types.content_parts import as_parts
 
 KEEP_SECONDS = 20.0
 """Interval between writes of what was learned."""

@@ -21,7 +21,8 @@ from gateway.core.frozen_records import record
 from gateway.core.types import conversation, tool_steps, window
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.chat import TurnBound
-from gateway.core.types.conversation import ConversationMessage, NotedForms, parts_of
+from gateway.core.types.content_parts import parts_of
+from gateway.core.types.conversation import ConversationMessage, NotedForms
 from gateway.core.types.relevance import RankedPassage, Relevance, RelevanceQuery, SearchedSource
 from gateway.core.types.window import WindowInputs
 

@@ -28,7 +28,7 @@ from gateway.context.window.candidates import (
 from gateway.context.window.fitting import MIN_CACHED_TOKENS, WindowFitter, in_full
 from gateway.core.types import places, window
 from gateway.core.types.artifacts import Artifact, ArtifactDecision, ProcessingStrategy
-from gateway.core.types.conversation import as_parts
+from gateway.core.types.content_parts import as_parts
 from gateway.core.types.relevance import RankedPassage
 from gateway.core.types.window import (
     ArtifactRendering,

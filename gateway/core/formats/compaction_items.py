@@ -10,7 +10,7 @@ from typing import Any
 from gateway.core import formats, jsons
 from gateway.core.ids import answer_id, new_id
 from gateway.core.jsons import Json
-from gateway.core.types.chain import content_text
+from gateway.core.types.content_parts import content_text
 from gateway.core.types.conversation import INSTRUCTION_ROLES
 from gateway.core.types.tool_steps import RESULT_ROLES, asked, calls_of, turn_starts
 

@@ -295,9 +295,9 @@ def with_told(message: dict[str, Any], told: str) -> dict[str, Any]:
     if not told:
         return message
     content = message.get("content")
-    if isinstance(content, list):
-        return {**message, "content": [{"type": "text", "text": told}, *content]}
-    return {**message, "content": f"{told}\n\n{content}" if content else told}
+    if isinstance(content, str | None):
+        return {**message, "content": f"{told}\n\n{content}" if content else told}
+    return {**message, "content": [{"type": "text", "text": told}, *content]}
 
 
 def is_silent(message: Mapping[str, Any]) -> bool:

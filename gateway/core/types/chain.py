@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from gateway.core import jsons
 from gateway.core.frozen_records import record
+from gateway.core.types.content_parts import content_text
 
 SIZE = 20
 SAID_FIELDS = ("tool_call_id", "name", "refusal", "function_call")
@@ -55,18 +56,6 @@ class ChainKey:
     digest: bytes
     calls: bytes = b""
     whole: bytes = b""
-
-
-def content_text(content: Any) -> str | None:
-    """Returns the text of a content that is text only, else None; a string equals its text parts. Reasoning is left
-    out: clients of other APIs do not send it again."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list) and all(
-        isinstance(p, dict) and p.get("type") in ("text", "thinking") for p in content
-    ):
-        return "".join(str(p.get("text", "")) for p in content if p["type"] == "text")
-    return None
 
 
 def is_step(message: Mapping[str, Any]) -> bool:

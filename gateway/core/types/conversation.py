@@ -2,7 +2,7 @@
 their reasoning, the point where a request continues, what a model was sent of them, frozen until something has to leave
 (guarantee §4 I7, ADR 12), and values derived from the messages that later requests reuse (ADR 20)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -280,44 +280,6 @@ class RecalledNotes:
 INSTRUCTION_ROLES = ("system", "developer")
 INLINE_MESSAGES = 1000
 """Work on more messages than this runs in a thread: streams of other requests must not wait for it."""
-
-
-def parts_of(content: object) -> Sequence[Any]:
-    """Returns the parts of a content, uncopied; empty for a text, and for anything that is no content."""
-    return content if isinstance(content, list) else ()
-
-
-def dicts_of(content: object) -> Iterator[dict[str, Any]]:
-    return (part for part in parts_of(content) if isinstance(part, dict))
-
-
-def as_parts(content: Any) -> list[Any]:
-    """Returns a content as parts: a text becomes one text part."""
-    return content if isinstance(content, list) else [{"type": "text", "text": content}]
-
-
-def texts_of(content: object, kind: str | None = None) -> Iterator[str]:
-    """Yields the texts of a content: itself, or those of its parts.
-    `kind`: required type of a part; None: any part with a text."""
-    if isinstance(content, str):
-        yield content
-        return
-    for part in parts_of(content):
-        if isinstance(part, dict) and (kind is None or part.get("type") == kind):
-            text = part.get("text")
-            if isinstance(text, str):
-                yield text
-
-
-def map_parts(message: dict[str, Any], change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-    """Applies `change` to each part of a message's content that is an object; returns the same message if none
-    changes."""
-    content = message.get("content")
-    if not isinstance(content, list):
-        return message
-    parts = [change(part) if isinstance(part, dict) else part for part in content]
-    is_same = all(new is old for new, old in zip(parts, content, strict=True))
-    return message if is_same else {**message, "content": parts}
 
 
 @dataclass(slots=True)  # frozen, each would take four times as long to create, and each message has one

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from gateway.core import jsons
 from gateway.core.ids import content_digest
 from gateway.core.jsons import Json
-from gateway.core.types.conversation import ConversationMessage, as_parts, dicts_of, parts_of
+from gateway.core.types.content_parts import as_parts, dicts_of, parts_of
+from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.tool_steps import text_of
 
 TYPED = "typed_tool"
@@ -184,7 +185,7 @@ def with_plain_text(said: dict[str, Any]) -> dict[str, Any]:
     """Converts the content of an answer, or of a delta, to one text: that of its parts, or the transcript of its audio.
     Refusals and pictures among the parts go to the fields that chats have for them."""
     content = said.get("content") or _transcript(said)
-    if not isinstance(content, list):
+    if isinstance(content, str | None):
         return said if content is None else {**said, "content": content}
     parts = output_parts({"content": content})
     text, refusal = ("".join(str(part.get(name) or "") for part in parts) for name in ("text", "refusal"))

@@ -7,7 +7,8 @@ from typing import Any
 
 from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import NO_DOCUMENTS
-from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage, parts_of
+from gateway.core.types.content_parts import parts_of
+from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
 
 RESULT_ROLES = ("tool", "function")
 TOOL_CALL_FIELDS = ("tool_calls", "function_call")

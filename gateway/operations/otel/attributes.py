@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from gateway.core import errors, jsons
 from gateway.core.types import bill, turn
 from gateway.core.types.chat import ModelDeployment
-from gateway.core.types.conversation import dicts_of
+from gateway.core.types.content_parts import dicts_of
 
 Attributes = dict[str, Any]
 PROVIDERS = {

@@ -19,7 +19,7 @@ from gateway.core.config.settings import Settings, StorageSettings
 from gateway.core.jsons import Json
 from gateway.core.types import upstreams
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
-from gateway.core.types.conversation import texts_of
+from gateway.core.types.content_parts import texts_of
 from gateway.operations.savings.transcripts import RecordedSession
 from gateway.pipeline import WiredPipeline, not_paused
 from gateway.storage import WiredStorage

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.request_parser import MessageReader
 from gateway.core.jsons import Json
-from gateway.core.types.conversation import parts_of, texts_of
+from gateway.core.types.content_parts import parts_of, texts_of
 
 STEP_SECONDS = 15.0
 """Between two steps of a session without times."""

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from gateway.core import jsons
 from gateway.core.types import report_lists
-from gateway.core.types.conversation import texts_of
+from gateway.core.types.content_parts import texts_of
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import sealing

@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import jsons
-from gateway.core.types.conversation import texts_of
+from gateway.core.types.content_parts import texts_of
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import vault_of
 from gateway.storage.keyed_hashes import storable

@@ -17,11 +17,11 @@ from gateway.core.formats.anthropic.serializer import CallPairs
 from gateway.core.formats.tool_calls import is_silent
 from gateway.core.types import tool_steps, upstreams
 from gateway.core.types.chat import JsonAnswer, ModelDeployment
-from gateway.core.types.conversation import dicts_of, parts_of
+from gateway.core.types.content_parts import dicts_of, parts_of
 from gateway.core.types.items import named_calls
+from gateway.upstream.http import mending
 from gateway.upstream.http_client import TOO_LONG, ConnectionOrigin, origin_of, translation
 from gateway.upstream.litellm.wire import NO_FETCH, GatewayTransport, LitellmLibrary, deadline, provider_of
-from gateway.upstream.openai import mending
 from gateway.upstream.routing.deployments import REQUEST_FIELDS
 
 # litellm's exceptions as the gateway's errors (guarantee §7).

@@ -22,9 +22,9 @@ from gateway.core import errors, jsons
 from gateway.core.formats.anthropic import message_events, serializer
 from gateway.core.instrumentation import logs
 from gateway.core.types.chat import ModelDeployment
+from gateway.upstream.http.answers import CLOSED, MAX_STREAM_BYTES
+from gateway.upstream.http.mending import EventParser, refusal
 from gateway.upstream.http_client import TOO_LONG, translated
-from gateway.upstream.openai.answers import CLOSED, MAX_STREAM_BYTES
-from gateway.upstream.openai.mending import EventParser, refusal
 
 ANTHROPIC = "anthropic"
 TEXTS = ("application/json", "text/event-stream")

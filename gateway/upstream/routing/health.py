@@ -20,7 +20,7 @@ from gateway.core.instrumentation import logs
 from gateway.core.tasks import Cooldown
 from gateway.core.types import upstreams
 from gateway.core.types.chat import ModelDeployment
-from gateway.upstream.openai.mending import waited_for
+from gateway.upstream.http.mending import waited_for
 from gateway.upstream.routing.deployments import DeploymentRank, GroupMember
 
 NO_CREDIT = (401, 402, 403)

@@ -29,7 +29,7 @@ from gateway.core.config.settings import Settings
 from gateway.core.formats import tool_calls
 from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
-from gateway.core.types import chain, chat, items, upstreams
+from gateway.core.types import chat, items, upstreams
 from gateway.core.types.chat import (
     ChatRequest,
     ChunkStream,
@@ -40,7 +40,8 @@ from gateway.core.types.chat import (
     StreamAround,
     StreamOpener,
 )
-from gateway.upstream.openai.model_info import DiscoveredModels, completed, is_direct, lacks, tokens
+from gateway.core.types.content_parts import content_text
+from gateway.upstream.http.model_info import DiscoveredModels, completed, is_direct, lacks, tokens
 from gateway.upstream.routing.catalogue import (
     AZURE,
     OPENAI_BASES,
@@ -113,7 +114,7 @@ class RouteHint:
         if first is None:
             return None
         content = first.get("content")
-        text = chain.content_text(content)
+        text = content_text(content)
         said = repr(content) if text is None else text.strip()
         return ids.content_digest(f"{self.tenant}\n{self.cache_key}\n{said}")
 

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.core.types.conversation import parts_of
+from gateway.core.types.content_parts import parts_of
 from tests.support.answers import Json
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess

@@ -14,12 +14,11 @@ from jinja2 import UndefinedError
 
 from gateway.api.server.middleware import is_foreign
 from gateway.api.ui import rendering
-from gateway.api.ui.cost_pages import ColumnValue, column_chart
-from gateway.api.ui.health_page import trouble_text
-from gateway.api.ui.login import MAX_ADDRESSES, MAX_FAILURES, MAX_IN_ALL, NEXT, LoginGuesses, TooManyTries
 from gateway.api.ui.page import MAX_FORM_BYTES, PageRequest
-from gateway.api.ui.rendering import TERMS
-from gateway.api.ui.request_page import (
+from gateway.api.ui.pages.cost_pages import ColumnValue, column_chart
+from gateway.api.ui.pages.health_page import trouble_text
+from gateway.api.ui.pages.login import MAX_ADDRESSES, MAX_FAILURES, MAX_IN_ALL, NEXT, LoginGuesses, TooManyTries
+from gateway.api.ui.pages.request_page import (
     AROUND_CHARS,
     LINE_CHARS,
     MARKED_CHARS,
@@ -30,6 +29,7 @@ from gateway.api.ui.request_page import (
     marked,
     shown_messages,
 )
+from gateway.api.ui.rendering import TERMS
 from gateway.core.errors import RequestTooLarge
 from gateway.core.instrumentation.metrics import UpstreamTrouble
 from gateway.core.types.report_lists import Direction, FoundRequests, RequestPosition

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.types.chain import content_text, is_step, message_digest, says_nothing
+from gateway.core.types.chain import is_step, message_digest, says_nothing
+from gateway.core.types.content_parts import content_text
 from tests.unit.making import assistant, tool, user
 
 

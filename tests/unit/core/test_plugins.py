@@ -7,7 +7,7 @@ import pytest
 
 from gateway.core.plugins import FORMER, load_plugin
 from gateway.core.types.agents import AssemblerOutput
-from gateway.pipeline.guards.api import Verdict
+from gateway.pipeline.guards import Verdict
 
 
 def test_former_names_lead_to_what_they_stood_for(

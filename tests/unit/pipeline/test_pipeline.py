@@ -23,7 +23,7 @@ from gateway.core.types.chat import ChunkStream, ModelDeployment, RequestCaller
 from gateway.core.types.recall import RECALL_TOOL
 from gateway.core.types.turn import LedgerEntry, OpenCallRow, TurnCommit
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.pipeline.guards.api import GuardedCall, Said, Verdict
+from gateway.pipeline.guards import GuardedCall, Said, Verdict
 from gateway.pipeline.guards.checkpoint import GuardChain, GuardCheckpoint, GuardedUpstream, RunningGuard
 from gateway.pipeline.stages import PausedRequest, SettledRequest, not_paused
 from tests.support.in_process import InProcess, OneProvider

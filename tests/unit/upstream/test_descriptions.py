@@ -10,8 +10,8 @@ import pytest
 
 from gateway.core import jsons
 from gateway.core.types.chat import ModelDeployment
-from gateway.upstream.openai import model_info as told_facts
-from gateway.upstream.openai.model_info import (
+from gateway.upstream.http import model_info as told_facts
+from gateway.upstream.http.model_info import (
     NOTHING_TOLD,
     DiscoveredModels,
     ModelDescription,

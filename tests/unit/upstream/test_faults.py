@@ -10,8 +10,8 @@ import pytest
 
 from gateway.core import errors
 from gateway.core.types.chat import ModelDeployment
+from gateway.upstream.http.mending import refusal, relayed_headers
 from gateway.upstream.http_client import NotHttp, translated
-from gateway.upstream.openai.mending import refusal, relayed_headers
 from tests.support.faults.overflows import OVERFLOWS
 
 OWN = ModelDeployment("m", "m", "openai/m", "http://x/v1", "sk-secret", operator_key=True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.upstream.openai.passthrough import (
+from gateway.upstream.http.passthrough import (
     BodySample,
     SampledMembers,
     UnpackingSample,

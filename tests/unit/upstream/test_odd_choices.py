@@ -7,7 +7,7 @@ import pytest
 
 from gateway.core.jsons import Json
 from gateway.core.types.chat import ModelDeployment
-from gateway.upstream.openai.mending import StreamMender, check_choices, whole_mended
+from gateway.upstream.http.mending import StreamMender, check_choices, whole_mended
 
 ONE = ModelDeployment("m", "m", "openai/m", "http://one/v1", "sk", operator_key=True)
 

@@ -8,8 +8,8 @@ import pytest
 from gateway.core.errors import UpstreamInterrupted, UpstreamInvalidResponse, UpstreamRefused, UpstreamTimeout
 from gateway.core.jsons import Json
 from gateway.core.types.chat import ModelDeployment
+from gateway.upstream.http.answers import HttpChunkStream
 from gateway.upstream.http_client import HIGH_WATER_BYTES, ConnectionOrigin, ConnectionPool, UpstreamConnection
-from gateway.upstream.openai.answers import HttpChunkStream
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
 

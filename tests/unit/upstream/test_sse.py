@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import UpstreamInvalidResponse
-from gateway.upstream.openai.mending import MAX_EVENT_BYTES, EventParser
+from gateway.upstream.http.mending import MAX_EVENT_BYTES, EventParser
 
 STREAMS: dict[str, tuple[bytes, list[bytes]]] = {
     "plain": (b"data: one\n\ndata: two\n\n", [b"one", b"two"]),

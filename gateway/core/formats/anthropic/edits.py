@@ -19,7 +19,8 @@ from gateway.core.formats.compaction_items import (
     is_compacted,
 )
 from gateway.core.jsons import Json
-from gateway.core.types.conversation import INSTRUCTION_ROLES, parts_of
+from gateway.core.types.content_parts import parts_of
+from gateway.core.types.conversation import INSTRUCTION_ROLES
 from gateway.core.types.items import ANTHROPIC_BLOCKS
 from gateway.core.types.tool_steps import turn_starts
 

@@ -12,7 +12,7 @@ from gateway.core.formats.anthropic.edits import EDITS
 from gateway.core.formats.anthropic.serializer import THOUGHT_BLOCKS, as_turns, blocks_in
 from gateway.core.formats.tool_calls import is_silent, told_blocks, with_told
 from gateway.core.jsons import Json
-from gateway.core.types.conversation import as_parts, dicts_of, map_parts, parts_of
+from gateway.core.types.content_parts import as_parts, dicts_of, map_parts, parts_of
 from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BOUND, BREAKPOINT, SIGNED
 
 Message = dict[str, Any]
@@ -50,8 +50,8 @@ def plain_messages(messages: Iterable[Message], *, thoughts: bool) -> list[Messa
         for name in unsaid:
             plain.pop(name, None)
         content = plain.get("content")
-        if isinstance(content, list):
-            parts = [_known(part) for part in content]
+        if not isinstance(content, str | None):
+            parts = list(map(_known, content))
             plain["content"] = _joined(parts) if plain.get("role") in BY_TEXT else parts
         if not is_silent(plain):
             found.append(plain)
@@ -90,7 +90,7 @@ def _with_failure(message: Message) -> Message:
         return message
     told = {**first, "text": f"{FAILURE_WORD}: {text}" if text else FAILURE_WORD}
     rest = [part for part in parts if part is not first]
-    return {**message, "content": [told, *rest] if isinstance(content, list) else told["text"]}
+    return {**message, "content": told["text"] if isinstance(content, str) else [told, *rest]}
 
 
 def results_of(sent: Iterable[Message]) -> set[Any]:

@@ -17,7 +17,7 @@ from gateway.core.formats.anthropic.edits import COVERED, CompactedMessages, edi
 from gateway.core.ids import FILE
 from gateway.core.jsons import Json
 from gateway.core.types.chat import CacheMark, NativeRequest, a_pin
-from gateway.core.types.conversation import dicts_of
+from gateway.core.types.content_parts import as_parts, dicts_of
 from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BREAKPOINT, named_file, named_picture, part_at
 
 Block = dict[str, Any]
@@ -362,10 +362,7 @@ def _is_of_files(source: Block) -> bool:
 
 def _text_of(content: Any) -> str | None:
     """Returns the text of a document that is given as content; None if it holds anything else."""
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else [None]
-    texts = [block.get("text") if isinstance(block, dict) else None for block in blocks]
+    texts = [block.get("text") if isinstance(block, dict) else None for block in as_parts(content)]
     return "\n\n".join(map(str, texts)) if all(isinstance(text, str) for text in texts) else None
 
 

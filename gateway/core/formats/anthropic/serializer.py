@@ -15,7 +15,8 @@ from gateway.core.formats.tool_calls import CallIds
 from gateway.core.jsons import Json
 from gateway.core.types.bill import cache_tokens
 from gateway.core.types.chat import COMPLETION_FIELDS
-from gateway.core.types.conversation import INSTRUCTION_ROLES, dicts_of
+from gateway.core.types.content_parts import dicts_of
+from gateway.core.types.conversation import INSTRUCTION_ROLES
 from gateway.core.types.items import (
     ANTHROPIC_BLOCK,
     ANTHROPIC_BLOCKS,

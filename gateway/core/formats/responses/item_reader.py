@@ -158,10 +158,7 @@ _PARTS: dict[str, Callable[[Part, str], Part]] = {
 
 
 def _annotations(part: Part, where: str) -> list[Any]:
-    found = part.get("annotations") or []
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise errors.invalid(f"{where}.annotations", "must be a list of objects")
-    return [nested_annotation(each) for each in found]
+    return [nested_annotation(each) for each in objects(part.get("annotations") or [], f"{where}.annotations")]
 
 
 def _listed(content: Any, where: str) -> list[tuple[int, Any]]:
@@ -321,8 +318,7 @@ class ItemReader:
         if output is None and kind != PATCH:
             raise errors.missing(f"{where}.output")
         if kind == SHELL:
-            if not isinstance(output, list) or not all(isinstance(each, dict) for each in output):
-                raise errors.invalid(f"{where}.output", "must be a list of objects")
+            objects(output, f"{where}.output")
         elif output is not None:
             text_of(item, "output", where)
         call_id = self._call_ids.get(call_id, call_id) if named == "id" else call_id
@@ -400,6 +396,13 @@ def reasoning_texts(parts: Any, where: str) -> list[str]:
             raise errors.invalid(f"{name}.type", "must be reasoning_text")
         texts.append(filled(part, "text", name))
     return texts
+
+
+def objects(value: Any, where: str) -> list[Item]:
+    """Returns a list of objects. Raises InvalidRequest: it is anything else."""
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise errors.invalid(where, "must be a list of objects")
+    return value
 
 
 def text_of(item: Item, name: str, where: str) -> str:

@@ -19,6 +19,7 @@ from gateway.core.formats.responses.item_reader import (
     ReadMessage,
     filled,
     joined,
+    objects,
     tool_name,
 )
 from gateway.core.formats.responses.response_request import INSTRUCTIONS_FIELD, LOGPROBS
@@ -275,9 +276,9 @@ def _texts(item: Item, where: str) -> list[str]:
         parts = item.get(name)
         if parts is None:
             continue
-        if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-            raise errors.invalid(f"{where}.{name}", "must be a list of parts")
-        texts = [part["text"] for part in parts if isinstance(part.get("text"), str) and part["text"]]
+        texts = [
+            text for part in objects(parts, f"{where}.{name}") if isinstance(text := part.get("text"), str) and text
+        ]
         if texts and not sealed:
             return texts
     return []
@@ -478,9 +479,11 @@ def _allowed(value: Json, typed: Collection[str]) -> ToolChoice:
     tools = value.get("tools")
     if tools is None:
         raise errors.missing("tool_choice.tools")
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise errors.invalid("tool_choice.tools", "must be a list of objects")
-    own = [(index, tool) for index, tool in enumerate(tools) if tool.get("type") in (*OWN_KINDS, *typed)]
+    own = [
+        (index, tool)
+        for index, tool in enumerate(objects(tools, "tool_choice.tools"))
+        if tool.get("type") in (*OWN_KINDS, *typed)
+    ]
     chosen = [_chosen(tool, f"tool_choice.tools[{index}]") for index, tool in own]
     names_hosted = len(own) < len(tools)
     if names_hosted and not own:

@@ -222,7 +222,7 @@ def _output(message: Json, calls: Calls) -> Json:
     call = calls.get(call_id) or {}
     kind = call.get("type", FUNCTION)
     if kind not in TYPED_CALLS:
-        output = input_parts(content) if isinstance(content, list) else content or ""
+        output = content or "" if isinstance(content, str | None) else input_parts(content)
         return {"type": kind + OUTPUT, "call_id": call_id, "output": output}
     found = {"id" if kind == LOCAL_SHELL else "call_id": call_id, "type": kind + OUTPUT}
     limit = call["action"].get("max_output_length") if kind == SHELL else None  # which must be sent again

@@ -10,7 +10,7 @@ from typing import Any
 from gateway.core import formats, jsons
 from gateway.core.formats.stream_record import merge_delta
 from gateway.core.jsons import Json
-from gateway.core.types.conversation import dicts_of
+from gateway.core.types.content_parts import dicts_of
 from gateway.core.types.items import ANTHROPIC_BLOCKS, SEALED, SIGNED, VERBATIM
 
 THOUGHTS_PURPOSE = b"thoughts\0"

@@ -35,7 +35,7 @@ from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.types.agents import InternalModelFailed, InternalRequest, OverBudget
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, ModelFacts, RequestCaller, StreamOpener
 from gateway.core.types.upstreams import CallScope, UpstreamRequest
-from gateway.upstream.openai.mending import refusal as refusal_of
+from gateway.upstream.http.mending import refusal as refusal_of
 from gateway.upstream.routing.router import ConfiguredRouter
 from tests.support.hand_clock import HandClock
 

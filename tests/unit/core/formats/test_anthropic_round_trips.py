@@ -13,7 +13,7 @@ from gateway.core.formats.anthropic import serializer
 from gateway.core.formats.anthropic.message_events import MessageChunks, MessageEvents
 from gateway.core.formats.anthropic.request_parser import assistant_message
 from gateway.core.formats.stream_record import StreamRecord
-from gateway.upstream.openai.mending import check_choices
+from gateway.upstream.http.mending import check_choices
 from tests.support.messages import EVENT, MESSAGE, put_together
 
 Json = dict[str, Any]

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.types.conversation import as_parts, dicts_of, map_parts, parts_of, texts_of
+from gateway.core.types.content_parts import as_parts, dicts_of, map_parts, parts_of, texts_of
 
 TEXT, PICTURE = {"type": "text", "text": "Hello"}, {"type": "image_url", "image_url": {"url": "https://a.example"}}
 THOUGHT, ODD = {"type": "thinking", "text": "Well"}, {"type": "text", "text": 5}

@@ -13,7 +13,7 @@ from gateway.core.config.setting_sections import GuardEntry, MaskingSettings
 from gateway.core.errors import ContentRefused
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, RequestCaller
 from gateway.core.types.upstreams import CallScope, UpstreamRequest
-from gateway.pipeline.guards.api import GuardedCall, Said, Verdict
+from gateway.pipeline.guards import GuardedCall, Said, Verdict
 from gateway.pipeline.guards.checkpoint import (
     GuardChain,
     GuardCheckpoint,

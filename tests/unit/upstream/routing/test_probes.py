@@ -8,7 +8,7 @@ import pytest
 from gateway.core.config.setting_sections import RoutingSettings
 from gateway.core.errors import UpstreamUnreachable
 from gateway.core.types.chat import ModelDeployment
-from gateway.upstream.openai.resources import ProbeResult, probe
+from gateway.upstream.http.resources import ProbeResult, probe
 from gateway.upstream.routing.health import HealthWatch
 from tests.support.hand_clock import HandClock
 

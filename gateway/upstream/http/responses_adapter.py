@@ -15,9 +15,9 @@ from gateway.core.formats.responses import response_completion, response_request
 from gateway.core.jsons import Json
 from gateway.core.types import upstreams
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
+from gateway.upstream.http.answers import HttpChunkStream, HttpUpstream, event_object
+from gateway.upstream.http.mending import refusal, relayed_headers, status_of, whole_mended
 from gateway.upstream.http_client import UpstreamConnection
-from gateway.upstream.openai.answers import HttpChunkStream, HttpUpstream, event_object
-from gateway.upstream.openai.mending import refusal, relayed_headers, status_of, whole_mended
 
 RESPONSES = "responses"
 UNFINISHED_STATUSES = ("queued", "in_progress", "cancelled")

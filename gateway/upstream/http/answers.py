@@ -17,20 +17,7 @@ from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.frozen_records import record
 from gateway.core.types import chat, upstreams
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
-from gateway.upstream.http_client import (
-    END,
-    HTTPX_FAULTS,
-    TOO_LONG,
-    Answering,
-    ConnectionOrigin,
-    ConnectionPool,
-    UpstreamConnection,
-    address,
-    request_head,
-    translated,
-    translation,
-)
-from gateway.upstream.openai.mending import (
+from gateway.upstream.http.mending import (
     BYTE_ORDER_MARK,
     MAX_ERROR_BYTES,
     ErrorData,
@@ -46,6 +33,19 @@ from gateway.upstream.openai.mending import (
     usage_in,
     whole_mended,
     with_thoughts_as_parts,
+)
+from gateway.upstream.http_client import (
+    END,
+    HTTPX_FAULTS,
+    TOO_LONG,
+    Answering,
+    ConnectionOrigin,
+    ConnectionPool,
+    UpstreamConnection,
+    address,
+    request_head,
+    translated,
+    translation,
 )
 
 MAX_STREAM_BYTES = 256 * 2**20

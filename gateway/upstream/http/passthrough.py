@@ -20,6 +20,7 @@ import httpx
 from gateway.core import errors, jsons
 from gateway.core.types import upstreams
 from gateway.core.types.chat import Headers, ModelDeployment
+from gateway.upstream.http.mending import MAX_ERROR_BYTES, check_refusal, without_insane_waits
 from gateway.upstream.http_client import (
     CONTENT_LENGTH,
     END,
@@ -30,7 +31,6 @@ from gateway.upstream.http_client import (
     request_head,
     translated,
 )
-from gateway.upstream.openai.mending import MAX_ERROR_BYTES, check_refusal, without_insane_waits
 
 CHUNKED = (b"transfer-encoding", b"chunked")
 BODILESS_METHODS = ("GET", "HEAD", "OPTIONS", "DELETE")

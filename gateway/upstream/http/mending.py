@@ -20,7 +20,7 @@ from gateway.core.formats.responses import response_completion
 from gateway.core.jsons import Json
 from gateway.core.types import bill
 from gateway.core.types.chat import Headers, ModelDeployment
-from gateway.core.types.conversation import as_parts, parts_of
+from gateway.core.types.content_parts import as_parts, parts_of
 
 OVERFLOW_STATUS = (400, 413, 422, 500)
 OVERFLOW_CODES = {

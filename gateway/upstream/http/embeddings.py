@@ -10,7 +10,7 @@ from gateway.core import errors, jsons, ports
 from gateway.core.types import upstreams
 from gateway.core.types.chat import ModelDeployment, ModelFacts
 from gateway.core.types.relevance import EmbeddingFault, EmbeddingTariff, TextEmbeddings, packed
-from gateway.upstream.openai.answers import HttpUpstream
+from gateway.upstream.http.answers import HttpUpstream
 from gateway.upstream.routing import health
 from gateway.upstream.routing.router import NO_CALLER, ConfiguredRouter
 

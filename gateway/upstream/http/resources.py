@@ -18,8 +18,8 @@ import httpx
 from gateway.core import errors, jsons
 from gateway.core.instrumentation import logs
 from gateway.core.types.chat import ModelDeployment, RequestCaller, StoredFile
+from gateway.upstream.http.mending import refusal
 from gateway.upstream.http_client import NO_ADDRESS, get
-from gateway.upstream.openai.mending import refusal
 from gateway.upstream.routing.health import HealthWatch
 from gateway.upstream.routing.router import CLAUDE_NAMES, ConfiguredRouter
 

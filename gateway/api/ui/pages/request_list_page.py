@@ -11,10 +11,10 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from gateway.api.ui.cost_pages import ColumnChart, ColumnValue, CostLine, column_chart, filled
 from gateway.api.ui.dependencies import PATH, PageParts
-from gateway.api.ui.health_page import trouble_text, unready_text
 from gateway.api.ui.page import PageAnswer, PageRequest, csv_file, redirect
+from gateway.api.ui.pages.cost_pages import ColumnChart, ColumnValue, CostLine, column_chart, filled
+from gateway.api.ui.pages.health_page import trouble_text, unready_text
 from gateway.api.ui.rendering import money, number, usd
 from gateway.core import errors, printing
 from gateway.core.config import setting_sections

@@ -9,7 +9,7 @@ from gateway.core.instrumentation import logs
 from gateway.core.types.places import IndexClaim
 from gateway.storage import LargeDocuments
 
-log = logs.get_logger("gateway.pipeline.indexing")
+log = logs.get_logger("gateway.operations.document_indexing")
 INDEXING_POLL_SECONDS = 30.0
 """Between two searches for documents that a dead process, or another version, has left."""
 

@@ -14,9 +14,9 @@ from gateway.core.formats.anthropic import message_events, serializer
 from gateway.core.jsons import Json
 from gateway.core.types import upstreams
 from gateway.core.types.chat import JsonAnswer, ModelDeployment, StreamOpener
+from gateway.upstream.http.answers import HttpChunkStream, HttpUpstream, event_object
+from gateway.upstream.http.mending import refusal, relayed_headers, whole_mended
 from gateway.upstream.http_client import UpstreamConnection
-from gateway.upstream.openai.answers import HttpChunkStream, HttpUpstream, event_object
-from gateway.upstream.openai.mending import refusal, relayed_headers, whole_mended
 
 ANTHROPIC_MESSAGES = "messages"
 ANTHROPIC_API_VERSION = "2023-06-01"

@@ -1,1 +1,0 @@
-"""Upstreams that speak OpenAI's protocol."""
