@@ -112,55 +112,7 @@ def test_a_model_without_json_is_made_up_for(one_gateway: GatewayProcess, upstre
     assert compared(output, "emails with a fact") == ["0 of 4", "0 of 4"]
 
 
-def test_a_server_without_response_formats_is_asked_without(
-    one_gateway: GatewayProcess, upstream: MockUpstream
-) -> None:
-    """Once for each answer that was to be JSON."""
-    refusal = {"error": {"message": "response_format is not supported", "type": "invalid_request_error"}}
-
-    def answered(record: Record) -> Reply:
-        return (
-            Reply(status=400, body=json.dumps(refusal).encode())
-            if "response_format" in record.body
-            else scripted(record)
-        )
-
-    upstream.handler = answered
-    assert compared(run(one_gateway, "--first", "1"), "emails with a fact") == ["1 of 1", "0 of 1"]
-
-
 @pytest.fixture
 def replies(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(EXAMPLE))
     return importlib.import_module("replies")
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ('{"a": 1}', {"a": 1}),
-        ('Sure: ```json\n{"a": [{"b": "}"}]}\n``` Bye.', {"a": [{"b": "}"}]}),
-        ('{"a": "said \\"so\\"", "b": [{"c": "d"}, {"c": "cu', {"a": 'said "so"', "b": [{"c": "d"}]}),
-        ('{"a": "cu', None),
-        ("none", None),
-        ("[1]", None),
-    ],
-)
-def test_json_is_found_in_what_a_small_model_says(replies: Any, text: str, found: Any) -> None:
-    """Wrapped in words, or cut."""
-    assert replies.object_in(text) == found
-
-
-@pytest.mark.parametrize(
-    ("found", "text", "score"),
-    [
-        ({"score": 7}, "", 7),
-        ({"score": 70}, "", None),
-        (None, "I'd say 8/10.", 8),
-        (None, "Score: 10", 10),
-        (None, "9", None),
-    ],
-)
-def test_a_score_is_a_score(replies: Any, found: Any, text: str, score: int | None) -> None:
-    """Of 1 to 10, in JSON or in words."""
-    assert replies.score_in(found, text) == score
