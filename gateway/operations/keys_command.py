@@ -78,7 +78,7 @@ class _KeyCommand:
         told = await serializer.as_keys(
             self.store, [(each.policy, each) for each in found], self.now, is_brief=is_brief
         )
-        self.call.write_list(KEY_CSV, told, KEY_COLUMNS, map(_row, found, told), empty="no keys")
+        self.call.write_list(KEY_CSV, told, KEY_COLUMNS, map(_row, found, told), empty="no keys were made at runtime")
 
     async def show(self) -> None:
         await self._show(await self.store.get(self.options.id))

@@ -73,7 +73,7 @@ def schedule_files(jobs: Scheduler, files: FileService, look: Callable[[], None]
 
 def purge(call: CommandCall) -> int:
     """Deletes and reports what was deleted, or with `--dry-run` would be; returns 1 if the storage cannot be used.
-    Raises ValueError: `--older-than` is no time, or missing without `conversation.retention_days`; `--user` is
+    Raises ValueError: `--older-than` is no past time, or missing without `conversation.retention_days`; `--user` is
     empty, or combined with `--older-than`; `--whole` is given without `--user`."""
     work = _purge_user if _names_user(call.options) else _purge_old(call)
 
@@ -109,6 +109,8 @@ def _purge_old(call: CommandCall) -> Purging:
         if days is None:
             raise ValueError("--older-than is needed, as conversation.retention_days is not set")
         before = clock.days_before(now, days)
+    if before > now:
+        raise ValueError("--older-than: lies in the future, where all conversations are older")
 
     async def work(
         call: CommandCall, transactions: DatabaseTransactions, cache: ports.CacheBackend, told: CommandProgress

@@ -40,17 +40,20 @@ REQUEST_COLUMNS = (
 
 
 def requests(call: CommandCall) -> int:
-    """Lists requests; returns 1 if the storage cannot be read. Raises FilterRefused: a filter cannot be used."""
+    """Lists requests; returns 1 if the storage cannot be read. Raises ValueError: a filter cannot be used."""
     options, err = call.options, call.err
     given = {name: value for name in (*request_search.FILTERS, "sort") if (value := getattr(options, name)) is not None}
-    query = request_search.request_query(given, options.tenant, call.clock.now(), options.limit)
+    try:
+        query = request_search.request_query(given, options.tenant, call.clock.now(), options.limit)
+    except request_search.FilterRefused as error:
+        raise ValueError(f"--{error.field.replace('_', '-')}: {error.text}") from None
 
     async def work(transactions: DatabaseTransactions) -> int:
         if query.having.text:
             await tell_sealed(transactions, err)
         found, has_more = await _all(request_search.RequestSearch(transactions), query)
         if query.sort != "time":
-            err.write(f"sorted by {query.sort}: requests of which that is not known are left out\n")
+            err.write(f"sorted by {query.sort}: requests without a known value are left out\n")
         return call.write_list(
             request_search.CSV_FIELDS,
             list(map(request_search.request_record, found)),

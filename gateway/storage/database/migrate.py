@@ -119,7 +119,7 @@ async def open_current(settings: StorageSettings) -> DatabaseTransactions:
     cannot be reached, or is not on this version's schema."""
     url = parse_url(settings.url)
     if url.get_backend_name() == "sqlite" and not os.path.isfile(url.database or ""):  # noqa: ASYNC240 - a command's
-        raise errors.StorageUnavailable(f"There is no database file at {url.database}.")
+        raise errors.StorageUnavailable(f"There is no database file at {url.database}. `gateway migrate` makes one.")
     transactions = open_transactions(settings)
     try:
         await require_current(transactions)

@@ -196,7 +196,7 @@ def test_s13_18_requests_are_found_by_filters_and_names_and_each_viewer_sees_its
     assert [line["id"] for line in told] == [line["id"] for line in lines]
     assert [line["cost"] for line in told] == [line["cost"] for line in lines]
     sorted_by_cost = gateway_command(*command, "--sort", "cost", directory=team.directory)
-    assert "requests of which that is not known are left out" in sorted_by_cost.stderr
+    assert "requests without a known value are left out" in sorted_by_cost.stderr
     audited = gateway_command(
         "audit", "--config", str(team.config_path), "--csv", "--tenant", "acme", directory=team.directory
     )
@@ -205,7 +205,7 @@ def test_s13_18_requests_are_found_by_filters_and_names_and_each_viewer_sees_its
     unusable = gateway_command(
         "requests", "--config", str(team.config_path), "--min-cost", "much", directory=team.directory
     )
-    assert (unusable.returncode, "min_cost: must be an amount" in unusable.stderr) == (2, True)
+    assert (unusable.returncode, "--min-cost: must be an amount" in unusable.stderr) == (2, True)
 
 
 def test_s13_18_the_api_lists_what_the_page_does_for_whom_the_page_would(

@@ -171,6 +171,7 @@ def test_s13_7_a_request_that_runs_meanwhile_stores_nothing(office: Office) -> N
         (("--user", "ann", "--older-than", "1d"), "--user and --older-than: say one of them"),
         (("--user", " "), "--user names nobody"),
         (("--whole", "--older-than", "1d"), "--whole is for --user"),
+        (("--older-than", "2999-01-01"), "--older-than: lies in the future, where all conversations are older"),
     ],
 )
 def test_s13_7_what_cannot_be_meant_is_refused(office: Office, options: tuple[str, ...], told: str) -> None:
