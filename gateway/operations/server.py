@@ -51,7 +51,7 @@ CreateApp = Callable[[Settings, ShutdownState, SharedCounts | None], App]
 
 
 def serve(settings: Settings, create_app: CreateApp, *, colour: bool = False) -> int:
-    """Serves until SIGTERM or SIGINT; running requests then get `server.shutdown_grace` seconds. Returns 0, or 1 if the
+    """Serves until a signal ends it; running requests then get `server.shutdown_grace` seconds. Returns 0, or 1 if the
     server cannot start: the last line of the log gives the reason.
     `colour`: whether a terminal's log may be coloured.
     Raises ConfigurationError: it must not listen on the address (guarantee §8), or have several workers on SQLite."""
@@ -169,13 +169,19 @@ def _serve_on(
             log.warning("operators_key_is_everyones", host=host, reason=text)
 
     server.once_started = tell
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ending_signals():
         signal.signal(number, server.end_once)
     try:
         server.run(sockets)
     except SystemExit:  # uvicorn has logged why it could not start
         return 1
     return 0 if server.started else 1
+
+
+def ending_signals() -> list[signal.Signals]:
+    """Lists the signals that end the server in order; a closed terminal's is one, unless `nohup` has it ignored."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGTERM, signal.SIGINT, *([] if ignored else [signal.SIGHUP])]
 
 
 class GracefulServer(uvicorn.Server):
@@ -331,7 +337,6 @@ MAX_PAUSE = 30.0
 """The longest pause, in seconds, before a worker that keeps dying at once is restarted; the first is one second."""
 PATIENCE = 5.0
 """Seconds after the workers' own shutdown time at which they are killed."""
-HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 workers_log = logs.get_logger("gateway.operations.workers")
 Work = Callable[["WorkerFacts"], int]
 
@@ -366,6 +371,7 @@ class WorkerSupervisor:
         self._work, self._grace = work, grace
         self._places = [_WorkerSlot(number) for number in range(count)]
         self._signals = 0
+        self._heeded = [*ending_signals(), signal.SIGCHLD]
         self._wake_read, self._wake_write = os.pipe()
         self._lifeline_read, self._lifeline_write = os.pipe()
 
@@ -373,7 +379,7 @@ class WorkerSupervisor:
         """Runs the workers; returns 0, or 1 if a worker fails before any has served: its log gives the reason."""
         with tempfile.TemporaryDirectory(prefix="gateway-") as folder:
             self._folder = Path(folder)
-            for number in HEARD:
+            for number in self._heeded:
                 signal.signal(number, self._heard)
             os.set_blocking(self._wake_read, False)
             os.set_blocking(self._wake_write, False)
@@ -384,7 +390,9 @@ class WorkerSupervisor:
                 signal.set_wakeup_fd(-1)
 
     def _heard(self, number: int, frame: object) -> None:
-        if number != signal.SIGCHLD:
+        if number == signal.SIGHUP:  # a closing terminal sends several: they do not hurry
+            self._signals = self._signals or 1
+        elif number != signal.SIGCHLD:
             self._signals += 1
 
     def _supervise(self) -> int:
@@ -403,24 +411,25 @@ class WorkerSupervisor:
 
     def _start(self, place: _WorkerSlot) -> None:
         place.started = time.monotonic()
-        signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)  # none may arrive before the worker handles signals itself
+        # None may arrive before the worker handles signals itself.
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._heeded)
         try:
             pid = os.fork()
         except OSError as error:  # no memory, or too many processes: the others go on
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._heeded)
             workers_log.warning("worker_not_started", worker=place.number, reason=error.strerror or str(error))
             self._pause(place)
             return
         if pid:
             place.pid = pid
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._heeded)
             return
         status = 1
         try:  # in the worker, which knows nothing of the others
             signal.set_wakeup_fd(-1)
-            for number in HEARD:
+            for number in self._heeded:
                 signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._heeded)
             os.setpgid(0, 0)  # Ctrl-C is for the process that started it, which ends it in order
             for each in (self._wake_read, self._wake_write, self._lifeline_write):
                 os.close(each)

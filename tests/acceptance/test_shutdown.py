@@ -50,11 +50,12 @@ def endings(gateway: GatewayProcess) -> set[tuple[str, str]]:
     }
 
 
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGHUP])
 def test_s9_no_new_requests_on_any_connection(
-    gateway: GatewayProcess, upstream: MockUpstream, background: ThreadPoolExecutor
+    gateway: GatewayProcess, upstream: MockUpstream, background: ThreadPoolExecutor, first: int
 ) -> None:
-    """After SIGTERM a kept-alive connection is closed or answers 503 `shutting_down`, a new one is refused; what runs
-    already, plain or streamed, gets its whole answer; exit code 0."""
+    """After SIGTERM, or where its terminal is closed, a kept-alive connection is closed or answers 503 `shutting_down`,
+    a new one is refused; what runs already, plain or streamed, gets its whole answer; exit code 0."""
     gateway.log.write_bytes(b"")
     held = threading.Event()
     with http(gateway) as idle, http(gateway) as busy, stalled_stream(gateway, upstream) as stream:
@@ -62,8 +63,9 @@ def test_s9_no_new_requests_on_any_connection(
         upstream.reply(text="plain", gate=held)
         plain: Future[httpx.Response] = background.submit(busy.post, "/chat/completions", json=CHAT)
         upstream.wait_for_chats(2)
-        ending = background.submit(gateway.terminate)
+        ending = background.submit(gateway.stop, first)
         wait_until(lambda: bool(logged(gateway, "shutting_down")), "the signal's arrival")
+        gateway.send_signal(signal.SIGHUP)  # hurries nobody
         for client in (idle, idle):
             with contextlib.suppress(httpx.TransportError):
                 refused = client.get("/models")

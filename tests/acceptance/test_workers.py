@@ -97,11 +97,12 @@ def test_s9_7_a_worker_that_dies_is_replaced_and_counts_on(gateway: GatewayProce
     wait_until(lambda: answered(gateway) == 16, "the dead worker's requests, too")
 
 
-def test_s9_7_sigterm_ends_all_workers_in_order(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_s9_7_a_signal_ends_all_workers_in_order(gateway: GatewayProcess, upstream: MockUpstream, number: int) -> None:
     """A running stream gets its whole answer, on whichever worker it is; exit code 0, and nobody is left."""
     running = workers(gateway)
     with ThreadPoolExecutor(1) as background, stalled_stream(gateway, upstream) as stream:
-        ended = background.submit(gateway.terminate)
+        ended = background.submit(gateway.stop, number)
         check_end(gateway, upstream, stream)
         assert ended.result() == 0
     assert not any(Path(f"/proc/{pid}").exists() for pid in running)
