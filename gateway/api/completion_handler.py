@@ -194,7 +194,7 @@ class ApiAdapter(Protocol):
         """Caches what the API caches of a body while its request is answered in the block."""
         ...
 
-    def own_name(self, path: str) -> str:
+    def external_field_name(self, path: str) -> str:
         """Returns this API's name for a field of the inner form, for errors that name the field."""
         ...
 
@@ -240,7 +240,7 @@ class CompletionHandler:
         try:
             return await self._answer(scope, receive, send, adapter, caller)
         except errors.GatewayError as error:
-            renamed(error, adapter.own_name)
+            renamed(error, adapter.external_field_name)
             raise
 
     async def _answer(
@@ -433,7 +433,7 @@ async def _send_stream(answer: StreamedAnswer, way: _RequestScope) -> None:
 def _faulty(way: _RequestScope, writer: StreamWriter, error: errors.GatewayError) -> bytes:
     """Encodes the end of an answer whose status is sent already: an error event, not the end of a whole one (§7)."""
     note_fault(way.scope["gateway"], error)
-    renamed(error, way.adapter.own_name)
+    renamed(error, way.adapter.external_field_name)
     return writer.fault(error)
 
 

@@ -143,21 +143,23 @@ def _flat(kinds: list[Any]) -> list[Any]:
     return found
 
 
-def renamed(error: errors.GatewayError, own_name: Naming) -> None:
+def renamed(error: errors.GatewayError, external_field_name: Naming) -> None:
     """Rewrites an error of the inner form, in place, to use the client's name of the field. An upstream's own error
     stays as it is; an error that something was not found names no field in its text. A field whose name is an English
     word is renamed at the beginning of a text only: further on it is that word."""
     if isinstance(error, errors.UpstreamOverflow):
-        error.param = own_name("messages")
+        error.param = external_field_name("messages")
     if not isinstance(error, errors.InvalidRequest) or error.param is None or error.is_as_sent:
         return
-    before, error.param = error.param, own_name(error.param)
+    before, error.param = error.param, external_field_name(error.param)
     if isinstance(error, errors.NotFound):
         return
-    error.message = MESSAGE_FIELD_PATH.sub(lambda found: own_name(found[0]), error.message)
+    error.message = MESSAGE_FIELD_PATH.sub(lambda found: external_field_name(found[0]), error.message)
     if not MESSAGE_FIELD_PATH.match(before):
         begins = r"\A" if before.isalpha() else r"(?<![\w.])"
-        error.message = re.sub(rf"{begins}{re.escape(before)}(?!\w)", lambda _: own_name(before), error.message)
+        error.message = re.sub(
+            rf"{begins}{re.escape(before)}(?!\w)", lambda _: external_field_name(before), error.message
+        )
     error.args = (error.message,)
 
 

@@ -19,7 +19,7 @@ from gateway.context.planning.decision import FORCED, ModelConfig, PlanningDecis
 from gateway.context.whole_files import NativeFiles
 from gateway.context.window.candidates import SegmentRoom, bounded
 from gateway.context.window.counting import PromptCounter
-from gateway.context.window.fit import count_unreduced, fit
+from gateway.context.window.fit import count_full, fit
 from gateway.context.window.fitting import MIN_CACHED_TOKENS, FittingSteps, SelectionLimits, no_results
 from gateway.core import errors, ports
 from gateway.core.formats.anthropic import edits
@@ -112,7 +112,7 @@ class MeasuredInputs:
     def having(self, **changes: Any) -> Self:
         """Returns the inputs with these fields of the material changed, counted again."""
         material = replace(self.material, **changes)
-        unreduced = count_unreduced(material, self.limits, self.counting, self.tools, _shares(self.inputs))
+        unreduced = count_full(material, self.limits, self.counting, self.tools, _shares(self.inputs))
         return replace(self, material=material, unreduced=unreduced, without_room=None)
 
     @property
@@ -221,7 +221,7 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
         low_water = MIN_CACHED_TOKENS if is_weighed else int(share * tokens)  # deeper is always cheaper
         keeps = is_weighed and passes.may_keep_more(history.costs)
         limits = replace(limits, low_water=low_water, fresh=fresh, may_keep_more=keeps)
-    unreduced = count_unreduced(material, limits, counting, tools, _shares(inputs))
+    unreduced = count_full(material, limits, counting, tools, _shares(inputs))
     return MeasuredInputs(inputs, material, counting, limits, tools, finder, unreduced)
 
 

@@ -35,7 +35,7 @@ from gateway.core.types import conversation, memory, recall, tool_steps, upstrea
 from gateway.core.types.artifacts import LAST_EARLIER, Artifact, FilePlace
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts, PromptBudget
 from gateway.core.types.content_parts import dicts_of
-from gateway.core.types.conversation import ConversationHistory, ConversationMessage, EarlierMessages, FormNotes
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage, EarlierMessages, MessageCache
 from gateway.core.types.window import RepeatedDocument, RepeatedDocuments, WindowInputs
 from gateway.documents import file_reader
 
@@ -481,7 +481,7 @@ def with_in_full(
     messages = tuple(
         replace(message, pinned=True) if index in held else message for index, message in enumerate(history.messages)
     )
-    return replace(history, messages=messages, notes=FormNotes()), replace(
+    return replace(history, messages=messages, notes=MessageCache()), replace(
         context,
         conversation_history=messages,
         placed=placed,

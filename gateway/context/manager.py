@@ -296,7 +296,9 @@ def context_as_sent(
         return None
     if any(map(request.forward.get, COUNTED_APART)):
         return None
-    if not surely_fits(plain, request.size, int(budget.tokens / max(1.0, counter.margin)), settings.document_min_chars):
+    if not fits_by_bound(
+        plain, request.size, int(budget.tokens / max(1.0, counter.margin)), settings.document_min_chars
+    ):
         return None
     fitted = fitted_as_sent(request.messages, plain, counter)
     utilization = measured_utilization(request, budget, fitted, len(request.messages), settings.warning_threshold)
@@ -304,7 +306,7 @@ def context_as_sent(
     return BuiltContext(fitted, utilization, material=None)
 
 
-def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> bool:
+def fits_by_bound(plain: PlainMessages, size: int, budget: int, largest: int) -> bool:
     """Returns whether messages need no managing: they hold no document and surely fit the budget. Takes a few
     microseconds, whatever the size of the texts.
     `size`: bytes of the request's body, so at least those of all its texts; `largest`: characters above which a user
@@ -505,7 +507,7 @@ class ContextManager:
             return None  # a summary may wait to be shown
         return context_as_sent(request, budget, self._counters.counter(facts), self._settings)
 
-    async def rehearse(self, request: ChatRequest, facts: ModelFacts, budget: PromptBudget) -> None:
+    async def warm_up(self, request: ChatRequest, facts: ModelFacts, budget: PromptBudget) -> None:
         """Makes a context that is not sent, by each path, so that everything loaded at first use is loaded."""
         await self._counters.ready(facts)
         self.as_sent(request, facts, budget)

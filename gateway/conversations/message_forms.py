@@ -14,7 +14,7 @@ from gateway.core.types.conversation import (
     ConversationHistory,
     ConversationMessage,
     Form,
-    FormNotes,
+    MessageCache,
     PromptFrame,
     StoredConversation,
     TokenCounts,
@@ -107,7 +107,7 @@ def check_answered(bodies: Sequence[dict[str, Any]], offset: int, known: int = 0
         open_calls, at = chain.call_ids(body), index
 
 
-def whole_until(messages: Sequence[ConversationMessage], notes: FormNotes) -> int:
+def whole_until(messages: Sequence[ConversationMessage], notes: MessageCache) -> int:
     """Counts the leading messages of a stored path that `regrouped` and `forwardable` leave as they are, whatever
     follows, and that no result follows. When the path has grown, only its new part is examined.
     `notes`: those of the path; the count is stored in them."""

@@ -36,7 +36,7 @@ class BackgroundTasks:
             task.cancel(reason)
         await self.finish()
 
-    async def caught_up(self) -> None:
+    async def drain_current(self) -> None:
         """Waits until the tasks running now have ended."""
         if self._tasks:
             await asyncio.wait(set(self._tasks))

@@ -20,7 +20,7 @@ from gateway.core.instrumentation import logs
 from gateway.core.types.chat import ModelFacts, PromptBudget, RequestCaller
 from gateway.documents import file_reader
 from gateway.storage.cache import MemoryCache
-from gateway.upstream import ConnectionPool, LitellmLibrary, rehearse
+from gateway.upstream import ConnectionPool, LitellmLibrary, warm_up_call
 from gateway.upstream.routing import ConfiguredRouter, ModelCatalogue, catalogue
 
 log = logs.get_logger("gateway.operations.warm_up")
@@ -93,7 +93,7 @@ def warm_up_pieces(
     found += [
         WarmUpPiece(f"vocabulary of {name or 'the default'}", partial(_load, router, counters, name)) for name in names
     ]
-    found.append(WarmUpPiece("context", lambda: rehearse_context(settings, router.facts(names[0]), counters, clock)))
+    found.append(WarmUpPiece("context", lambda: warm_up_context(settings, router.facts(names[0]), counters, clock)))
     providers = {catalogue.provider_of(entry)[0] for entry in entries}
     bases = [
         catalogue.named_base(entry) or catalogue.OPENAI_COMPATIBLE.get(catalogue.provider_of(entry)[0]) or ""
@@ -103,7 +103,7 @@ def warm_up_pieces(
     if any(not base.startswith("http:") for base in bases):
         found.append(WarmUpPiece("certificates", pool.prepare))
     if providers & catalogue.THROUGH_LITELLM:
-        found.append(WarmUpPiece("litellm", lambda: rehearse(library)))
+        found.append(WarmUpPiece("litellm", lambda: warm_up_call(library)))
     if load_embedder is not None:
         found.append(WarmUpPiece("embedder", load_embedder))
     return found
@@ -113,15 +113,13 @@ async def _load(router: ConfiguredRouter, counters: CounterRegistry, name: str) 
     await asyncio.to_thread(lambda: counters.load(router.facts(name)))
 
 
-async def rehearse_context(
-    settings: Settings, facts: ModelFacts, counters: CounterRegistry, clock: ports.Clock
-) -> None:
+async def warm_up_context(settings: Settings, facts: ModelFacts, counters: CounterRegistry, clock: ports.Clock) -> None:
     """Reduces a made-up document on the same path as a request's document. That loads numpy, stemmers, and whatever
     else is loaded or compiled at its first use. It uses no storage, no model and no cache."""
     counted = ModelFacts(facts.name, tokenizer=facts.tokenizer)  # its window may be too small even for this question
     budget = PromptBudget(BUDGET_TOKENS, None)
     body = {
-        "model": facts.name or "rehearsal",
+        "model": facts.name or "warm-up",
         "messages": [{"role": "user", "content": QUESTION}],
         "attachments": [{"title": "Rehearsal", "content": REHEARSED}],
         "context": {"mode": "simple"},
@@ -129,10 +127,10 @@ async def rehearse_context(
     }
     arrival = RequestArrival(ids.new_id("req_"), clock.now(), clock.monotonic(), len(REHEARSED))
     plain = validation.plain_messages(body["messages"])
-    request = validation.parse_chat_request(body, {}, RequestCaller("rehearsal"), settings, arrival, plain)
+    request = validation.parse_chat_request(body, {}, RequestCaller("warm-up"), settings, arrival, plain)
     files = file_reader.FileReader(MemoryCache(2**16, clock), 1.0)
     manager = ContextManager(settings=settings, counters=counters, sources=ContextSources(files=files))
-    await manager.rehearse(request, counted, budget)
+    await manager.warm_up(request, counted, budget)
 
 
 @contextmanager

@@ -195,7 +195,7 @@ class RelayedBills:
             self._parts.metrics.billed(entry)
 
     async def _entry(self, call: MeteredCall) -> turn.LedgerEntry:
-        looked_through = 0 if call.stream or call.answer is None else call.answer.glimpse.size
+        looked_through = 0 if call.stream or call.answer is None else call.answer.sample.size
         is_large = max(call.request.size, looked_through) > PASSTHROUGH_LARGE_BODY_BYTES
         request, answer = await offload_if(is_large, _read, call)
         model = _model(call, request, answer)
@@ -263,7 +263,7 @@ def _written(call: MeteredCall, count: Callable[[str], int]) -> int | None:
         return 0
     if not call.answer.readable:
         return None
-    found = passthrough.texts(call.answer.glimpse, stream=call.stream)
+    found = passthrough.texts(call.answer.sample, stream=call.stream)
     if found is None:
         return 0 if call.status != "complete" else None
     said, times = found
@@ -273,7 +273,7 @@ def _written(call: MeteredCall, count: Callable[[str], int]) -> int | None:
 def _read(call: MeteredCall) -> tuple[passthrough.PassthroughRequest, passthrough.PassthroughUsage]:
     answer, usage = call.answer, passthrough.PassthroughUsage()
     if answer is not None and answer.readable:
-        usage = passthrough.told(answer.glimpse, stream=call.stream)
+        usage = passthrough.told(answer.sample, stream=call.stream)
     return passthrough.asked(call.request, form=call.is_form), usage
 
 

@@ -33,7 +33,7 @@ from gateway.core.types.content_parts import as_parts, map_parts, texts_of
 from gateway.pipeline.stages import PreparedRequest
 
 
-class GoingUp(NamedTuple):
+class UpstreamPayload(NamedTuple):
     """The forwarded messages and fields in the deployment's protocol, without cache marks. `native`: fields only that
     protocol has, if they are the request's own; `said`: the messages with items that other APIs cannot express."""
 
@@ -49,7 +49,7 @@ def upstream_request(
     """Builds the upstream request, with cache breakpoints and an output limit for providers that want them."""
     request, recall, context = prepared.request, prepared.recall, prepared.context
     deployment, facts, budget = prepared.wire.deployment, prepared.facts, prepared.budget
-    messages, forward, native, _ = as_it_goes_up(prepared)
+    messages, forward, native, _ = build_payload(prepared)
     is_managed = context is not None and request.options.mode != "off"
     if context is not None and is_managed:
         if wants_breakpoints(deployment, facts):
@@ -74,7 +74,7 @@ def upstream_request(
     return upstreams.UpstreamRequest(body, native, headers, scope)
 
 
-def as_it_goes_up(prepared: PreparedRequest) -> GoingUp:
+def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
     """Renders what is forwarded as its upstream takes it, identically on each call."""
     request, messages, forward = prepared.request, prepared.messages, prepared.request.forward
     rounds, deployment, context = prepared.recall, prepared.wire.deployment, prepared.context
@@ -92,7 +92,7 @@ def as_it_goes_up(prepared: PreparedRequest) -> GoingUp:
             context.utilization.without(cleared)
     said = bound_messages(prepared, messages) if items.SIGNED in fields or items.BOUND in fields else messages
     apart = not upstreams.PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(items.RESPONSES_ALONE)
-    return GoingUp(without_items(said, request) if apart else said, forward, native, said)
+    return UpstreamPayload(without_items(said, request) if apart else said, forward, native, said)
 
 
 def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json]:

@@ -23,7 +23,7 @@ from gateway.core.types.keys import KeyPolicy
 from gateway.pipeline.attempts import ModelRoutes, RequestAttempts, RequestPreparer, UpstreamSender
 from gateway.pipeline.billing import first_fields
 from gateway.pipeline.parts import PipelineParts
-from gateway.pipeline.payload import as_it_goes_up
+from gateway.pipeline.payload import build_payload
 from gateway.pipeline.settlement import RequestSettlement
 from gateway.pipeline.stages import PausedRequest, RequestRun, UpstreamOutcome
 from gateway.storage import ConversationStore, SqlBudgets, keyed_hashes, open_rates
@@ -189,7 +189,7 @@ class Pipeline:
         async with self.settlement.recording_failure(run):
             if paused := await self._attempts.make_ready(run):
                 return paused
-            estimate = await self.settlement.estimate(run, as_it_goes_up(run.prepared).messages)
+            estimate = await self.settlement.estimate(run, build_payload(run.prepared).messages)
             await self.settlement.bill_dry_run(run)
         return estimate
 

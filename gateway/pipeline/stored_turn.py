@@ -21,7 +21,7 @@ from gateway.core.types.content_parts import content_text
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, TokenCounts
 from gateway.core.types.omitted_records import OmittedRecords, unlisted_among
 from gateway.core.types.window import WindowInputs
-from gateway.pipeline.payload import as_it_goes_up, with_binding
+from gateway.pipeline.payload import build_payload, with_binding
 from gateway.pipeline.stages import AttemptedRequest, PreparedRequest, SettledRequest, UpstreamAttempt, UpstreamOutcome
 from gateway.pipeline.unstored_frames import UnstoredFrames, new_frame
 from gateway.storage import ConversationStore
@@ -413,7 +413,7 @@ def _new_answer(
     if prepared.request.api == "messages":
         choice = serializer.canonical_calls(choice)
     body, answer, status = _messages(choice, attempted.outcome, request_chain.prefill)
-    body = with_binding(body, prepared, as_it_goes_up(prepared).said) if items.SIGNED in body else body
+    body = with_binding(body, prepared, build_payload(prepared).said) if items.SIGNED in body else body
     digest, *others = request_chain.digests_after(body, answer, status)
     agent = prepared.request.agent
     message = ConversationMessage(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gateway.core import ids, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.types import artifacts
-from gateway.core.types.conversation import NotedForms
+from gateway.core.types.conversation import CarriedCache
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class PassageFinder:
     texts that can be recalled."""
 
     def __init__(
-        self, kept: ContentIndexes | None, tenant: str, noted: "NotedForms[str, ContentIndex] | None" = None
+        self, kept: ContentIndexes | None, tenant: str, noted: "CarriedCache[str, ContentIndex] | None" = None
     ) -> None:
         self._kept, self._tenant = kept, tenant
         self._noted = noted

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gateway.upstream.http.passthrough import PassthroughClient, RawAnswer
     from gateway.upstream.http_client import ConnectionPool, new_client
     from gateway.upstream.identity import HttpIdentityDocuments
-    from gateway.upstream.litellm.provider import rehearse
+    from gateway.upstream.litellm.provider import warm_up_call
     from gateway.upstream.litellm.wire import LitellmLibrary
     from gateway.upstream.s3 import S3Contents, reach_bucket
     from gateway.upstream.wiring import WiredUpstreams
@@ -29,7 +29,7 @@ else:
         {
             "http_client": "ConnectionPool new_client",
             "identity": "HttpIdentityDocuments",
-            "litellm.provider": "rehearse",
+            "litellm.provider": "warm_up_call",
             "litellm.wire": "LitellmLibrary",
             "http.answers": "HttpUpstream",
             "http.embeddings": "UpstreamEmbedder",
@@ -59,8 +59,8 @@ __all__ = [
     "new_client",
     "passthrough",
     "reach_bucket",
-    "rehearse",
     "resources",
+    "warm_up_call",
 ]
 
 # httpx's command-line tool, which it works without: it would load rich and pygments at each start.

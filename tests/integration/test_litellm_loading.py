@@ -10,7 +10,7 @@ import pytest
 import respx
 
 from gateway.upstream.litellm import wire
-from gateway.upstream.litellm.provider import RefusingTransport, rehearse
+from gateway.upstream.litellm.provider import RefusingTransport, warm_up_call
 from gateway.upstream.litellm.wire import LitellmLibrary
 from tests.integration.litellm_calls import LIBRARY
 
@@ -25,7 +25,7 @@ async def test_the_rehearsed_call_is_made_and_goes_nowhere(monkeypatch: pytest.M
 
     monkeypatch.setattr(RefusingTransport, "handle_async_request", noted)
     with respx.mock(assert_all_called=False) as network:
-        await rehearse(LIBRARY)
+        await warm_up_call(LIBRARY)
     assert refused == ["https://api.anthropic.com/v1/messages"]
     assert network.calls.call_count == 0
 

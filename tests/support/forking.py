@@ -29,7 +29,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import Settings
 from gateway.core.types.chat import ModelFacts
 from gateway.operations.command_arguments import parser
-from gateway.operations.warm_up import rehearse_context
+from gateway.operations.warm_up import warm_up_context
 from gateway.upstream.routing.catalogue import ModelCatalogue
 
 IMPORTED = (
@@ -82,7 +82,7 @@ def _rehearse() -> None:
     """What each gateway does anew for its arguments, and before its first answers: what is compiled and loaded for
     that takes it as long as half of its start; how long, `make bench` says."""
     parser()
-    asyncio.run(rehearse_context(Settings(), ModelFacts("gpt-4o"), CounterRegistry(), SystemClock()))
+    asyncio.run(warm_up_context(Settings(), ModelFacts("gpt-4o"), CounterRegistry(), SystemClock()))
 
 
 def _serve(control: socket.socket) -> dict[str, Any] | None:

@@ -54,9 +54,9 @@ class ChatAdapter:
         is_kept = len(raw) >= MIN_BYTES and request.native is None
         return self._resends.holding(raw, request) if is_kept else nullcontext()
 
-    def own_name(self, path: str) -> str:
+    def external_field_name(self, path: str) -> str:
         """Returns `path`; for a body in the form of Responses, the name that the client used instead."""
-        return path if self._reading is None else self._reading.own_name(path)
+        return path if self._reading is None else self._reading.external_field_name(path)
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         return jsons.dumps(body)

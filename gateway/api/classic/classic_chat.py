@@ -227,8 +227,8 @@ class ClassicAdapter(ChatAdapter):
         """Caches nothing: no later request begins with the same bytes."""
         return nullcontext()
 
-    def own_name(self, path: str) -> str:
-        path = super().own_name(path)
+    def external_field_name(self, path: str) -> str:
+        path = super().external_field_name(path)
         return self._names.get(path, path)
 
     def whole(self, body: Json, request: ChatRequest) -> bytes:

@@ -68,7 +68,7 @@ class CompressEndpoint:
             try:
                 answer = await asgi.until_disconnect(receive, self._fitted(asked.request, asked.body))
             except errors.InvalidRequest as error:
-                renamed(error, asked.own_name)
+                renamed(error, asked.external_field_name)
                 raise
         bill = answer["response_metadata"]
         await asgi.send_json(
@@ -82,19 +82,19 @@ class CompressEndpoint:
         body = asgi.json_body(raw)
         check_spelling(body, self.settings)
         reading = read_request(body, headers, counted=True) if _is_anthropics(body) else None
-        own_name = reading.own_name if reading is not None else str
+        external_field_name = reading.external_field_name if reading is not None else str
         try:
             if reading is not None:
                 request = chat_request(reading, headers, caller, self.settings, arrival)
             else:
                 request = parse_chat_request(body, headers, caller, self.settings, arrival)
         except errors.InvalidRequest as error:
-            renamed(error, own_name)
+            renamed(error, external_field_name)
             raise
         # Who asks the model asks the one that is named, and has neither our tool nor our citations to read.
         options = replace(request.options, dry_run=True, sent_elsewhere=True, recall=False, cite=False, pauses=False)
         return _CompressRequest(
-            body, replace(request, options=options, fallbacks=False, store=False, stream=False), own_name
+            body, replace(request, options=options, fallbacks=False, store=False, stream=False), external_field_name
         )
 
     async def _fitted(self, request: ChatRequest, body: Json) -> Json:
@@ -120,7 +120,7 @@ class _CompressRequest(NamedTuple):
 
     body: Json
     request: ChatRequest
-    own_name: Callable[[str], str]
+    external_field_name: Callable[[str], str]
 
 
 def _is_anthropics(body: Json) -> bool:

@@ -47,7 +47,7 @@ class CountTokens:
             facts["model"] = request.model
             found = await until_disconnect(receive, self._counted(request, reading.edits))
         except errors.InvalidRequest as error:
-            renamed(error, reading.own_name)
+            renamed(error, reading.external_field_name)
             raise
         await send_json(send, 200, found)
 

@@ -407,7 +407,7 @@ class CallMeter:
         self._metered.stream = named.get(b"content-type", b"").lower().startswith(b"text/event-stream")
         if seen.is_packed:
             return partial(_unpack, seen)
-        return seen.glimpse.add if seen.readable else None
+        return seen.sample.add if seen.readable else None
 
     def turned(self, deployment: ModelDeployment, error: errors.UpstreamError) -> None:
         """Records that a try failed, and that another deployment is asked."""
@@ -432,7 +432,7 @@ class CallMeter:
         """Records that the call broke off before its answer was complete."""
         if self._metered is not None:
             answer = self._metered.answer
-            self._metered.status = "partial" if answer is not None and answer.glimpse.size else "failed"
+            self._metered.status = "partial" if answer is not None and answer.sample.size else "failed"
             self._hand_over(error)
 
     def _hand_over(self, error: BaseException | None) -> None:

@@ -60,7 +60,7 @@ class ReadChat(Protocol):
     @property
     def known(self) -> int: ...
 
-    def own_name(self, path: str) -> str:
+    def external_field_name(self, path: str) -> str:
         """Returns that API's name for a field of a chat."""
         ...
 
@@ -310,9 +310,9 @@ class ReadAsChat(Generic[R]):
             return nullcontext()
         return self._resends.holding(raw, request, messages, reading)
 
-    def own_name(self, path: str) -> str:
+    def external_field_name(self, path: str) -> str:
         """Returns the client's name for a field of a chat; the chat's own name before the request has been read."""
-        return path if self._reading is None else self._reading.own_name(path)
+        return path if self._reading is None else self._reading.external_field_name(path)
 
     def _request(
         self,

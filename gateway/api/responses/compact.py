@@ -271,7 +271,7 @@ class CompactionEndpoint:
         try:
             return parse_chat_request(reading.chat, {}, caller, self._settings, arrival)
         except errors.InvalidRequest as error:
-            renamed(error, reading.own_name)
+            renamed(error, reading.external_field_name)
             raise
 
     async def _compacted(self, request: ChatRequest, at: str | None, *, before: bool, is_known: bool) -> CompactionMark:

@@ -51,6 +51,6 @@ class InputTokensEndpoint:
             facts["model"] = request.model
             tokens = await until_disconnect(receive, self._pipeline.count(request, with_history=True))
         except errors.GatewayError as error:
-            renamed(error, adapter.own_name)
+            renamed(error, adapter.external_field_name)
             raise
         await send_json(send, 200, {"object": "response.input_tokens", "input_tokens": tokens})

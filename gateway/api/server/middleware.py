@@ -307,7 +307,7 @@ def is_local(scope: Scope) -> bool:
     names = [value for name, value in scope["headers"] if name == b"host"]
     if len(names) != 1 or any(name in FORWARDED for name, _ in scope["headers"]):
         return False
-    return exposure.is_loopback(host_of(f"//{names[0].decode('latin-1')}")) and _is_near(scope.get("client"))
+    return exposure.is_loopback(host_of(f"//{names[0].decode('latin-1')}")) and _is_loopback_peer(scope.get("client"))
 
 
 def is_foreign(scope: Scope) -> bool:
@@ -338,7 +338,7 @@ def host_of(address: str) -> str:
         return ""
 
 
-def _is_near(client: tuple[str, int] | None) -> bool:
+def _is_loopback_peer(client: tuple[str, int] | None) -> bool:
     """Returns whether a connection comes from this machine, as far as is known."""
     try:
         return client is None or ipaddress.ip_address(client[0]).is_loopback

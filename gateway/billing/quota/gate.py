@@ -388,7 +388,7 @@ class Quota:
         else:
             found = await self.asked(admitted, self.rates.take(counted.key, counted.limit, amount))
             if found is not None and not found[0]:  # an excess charge may still have to be given back
-                await self.tasks.caught_up()
+                await self.tasks.drain_current()
                 found = await self.asked(admitted, self.rates.take(counted.key, counted.limit, amount))
             if found is None:
                 return

@@ -28,7 +28,7 @@ from gateway.core.types.artifacts import (
     ToolCall,
 )
 from gateway.core.types.content_parts import parts_of
-from gateway.core.types.conversation import ConversationHistory, ConversationMessage, FormNotes, FoundResults
+from gateway.core.types.conversation import ConversationHistory, ConversationMessage, FoundResults, MessageCache
 from gateway.core.types.files import FileText
 
 DOCUMENT_CHARS = 1000
@@ -369,7 +369,7 @@ NOTHING_FOUND = FoundResults((), 0, (), 0, ())
 
 
 def extract_artifacts_from_messages(
-    messages: Sequence[ConversationMessage], current: int, notes: FormNotes | None = None
+    messages: Sequence[ConversationMessage], current: int, notes: MessageCache | None = None
 ) -> list[Artifact]:
     """Extracts tool results: `history:msg_N:tool` for earlier turns, `step_N:tool` from index `current` on.
     `notes`: cache of stored results, shared with later requests."""

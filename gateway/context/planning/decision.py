@@ -20,7 +20,7 @@ from gateway.core.tasks import Cooldown
 from gateway.core.types import bill, tool_steps
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.chat import ChatRequest, ContextOptions
-from gateway.core.types.conversation import ConversationHistory, FormNotes, FrozenDecision
+from gateway.core.types.conversation import ConversationHistory, FrozenDecision, MessageCache
 from gateway.core.types.window import ArtifactRendering, FullPrompt, PackedWindow, WindowInputs
 
 RECORD_NAME_CHARS = 200
@@ -174,7 +174,7 @@ def records_of(
     *,
     named: bool = True,
     earlier_window: EarlierWindow | None = None,
-    notes: FormNotes | None = None,
+    notes: MessageCache | None = None,
 ) -> list[bill.ArtifactUsageRecord]:
     """Returns one record per artifact that the window holds or that was decided on: references and sizes, never content
     (guarantee §6). An artifact shown as an earlier request decided is reported as decided then.

@@ -22,7 +22,7 @@ from gateway.core.types import conversation, tool_steps, window
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.chat import TurnBound
 from gateway.core.types.content_parts import parts_of
-from gateway.core.types.conversation import ConversationMessage, NotedForms
+from gateway.core.types.conversation import CarriedCache, ConversationMessage
 from gateway.core.types.relevance import RankedPassage, Relevance, RelevanceQuery, SearchedSource
 from gateway.core.types.window import WindowInputs
 
@@ -342,7 +342,7 @@ RULE_CHARS = 600
 
 
 def kept_words(
-    candidates: Iterable[PassageCandidate], rules: NotedForms[str, bool] | None = None
+    candidates: Iterable[PassageCandidate], rules: CarriedCache[str, bool] | None = None
 ) -> list[PassageCandidate]:
     """Selects user messages that matter beyond their turn: the beginning of the very first, then standing instructions,
     latest first. `rules`: cache of which old messages are instructions, shared with later requests."""
@@ -350,12 +350,12 @@ def kept_words(
     if not of_user:
         return []
     opening = min(of_user, key=lambda c: (c.message or 0, c.passage.start))
-    noted = rules if rules is not None else NotedForms()
+    noted = rules if rules is not None else CarriedCache()
     found = [c for c in of_user if c is not opening and _is_rule(c, noted)]
     return [opening, *sorted(found, key=lambda c: -c.order)]
 
 
-def _is_rule(candidate: PassageCandidate, noted: NotedForms[str, bool]) -> bool:
+def _is_rule(candidate: PassageCandidate, noted: CarriedCache[str, bool]) -> bool:
     passage = candidate.passage
     if passage.end - passage.start > RULE_CHARS:
         return False

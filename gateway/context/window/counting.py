@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.core import jsons, ports
 from gateway.core.types import conversation, items, tool_steps, window
-from gateway.core.types.conversation import CountableForm, FormNotes
+from gateway.core.types.conversation import CountableForm, MessageCache
 from gateway.core.types.window import ForwardedMessages, WindowInputs
 
 REPLY_TOKENS = 3
@@ -47,7 +47,7 @@ class PromptCounter:
         counter: ports.TokenCounter,
         forward: dict[str, Any],
         material: WindowInputs,
-        notes: FormNotes | None = None,
+        notes: MessageCache | None = None,
     ) -> None:
         """`notes`: cache of the forms of stored messages, shared with later requests."""
         self._counter, self._forward, self._material = counter, forward, material
@@ -178,7 +178,7 @@ class PromptCounter:
         self._bound = forwarded, bound
         return bound
 
-    def surely_fits(self, forwarded: ForwardedMessages, tokens: float) -> bool:
+    def fits_by_bound(self, forwarded: ForwardedMessages, tokens: float) -> bool:
         """Returns whether a prompt surely has no more than `tokens`, without counting it: by its bytes, or by samples
         if much of it has not been counted yet."""
         bound = self.upper_bound(forwarded)

@@ -46,9 +46,9 @@ from gateway.context.window.fitting import (
     ForwardedMinimum,
     SelectionLimits,
     WindowFitter,
+    drop_impossible,
     in_full,
     once,
-    without_hopeless,
 )
 from gateway.core.types import tool_steps, window
 from gateway.core.types.artifacts import Artifact, ProcessingStrategy
@@ -458,10 +458,10 @@ def fit(
     behind it; else one pass decides everything again and frees enough for several turns (guarantee §4 I5, I7). Memories
     are added beside that selection if they fit (guarantee §11.14).
     `planned`: a plan to follow for artifacts that are forwarded for the first time, and for all once something has to
-    leave (guarantee §5); `unreduced`: the result of `count_unreduced`, if known.
+    leave (guarantee §5); `unreduced`: the result of `count_full`, if known.
     Raises ContextLengthExceeded: not even the current message and its latest tool step fit."""
     fitting = WindowFitter(material, limits, counting, tools, planned or NO_PLAN)
-    everything = unreduced or count_unreduced(material, limits, counting, tools)
+    everything = unreduced or count_full(material, limits, counting, tools)
     if limits.usable is None:
         as_it_is = fitting.fitted(everything.selection, everything.forwarded, exact=False)
         return replace(as_it_is, moved=material.moves)
@@ -475,7 +475,7 @@ def fit(
     return replace(fitted, guarded=guarded(fitting, fitted)) if planned else fitted
 
 
-def count_unreduced(
+def count_full(
     material: WindowInputs,
     limits: SelectionLimits,
     counting: PromptCounter,
@@ -498,16 +498,16 @@ def counted(
     tools: FittingSteps,
     shares: Sequence[float] = (),
 ) -> FullPrompt:
-    """Counts a selection that leaves out nothing new, as exactly as `count_unreduced` does."""
+    """Counts a selection that leaves out nothing new, as exactly as `count_full` does."""
     budget, usable = limits.tokens, limits.usable
-    possible, hopeless = without_hopeless(selection, counting, budget) if budget is not None else (selection, 0)
+    possible, impossible = drop_impossible(selection, counting, budget) if budget is not None else (selection, 0)
     forwarded = tools.assemble(material, possible)
-    if hopeless:
-        return FullPrompt(selection, forwarded, counting.estimate(forwarded).total + hopeless, new_pass=True)
+    if impossible:
+        return FullPrompt(selection, forwarded, counting.estimate(forwarded).total + impossible, new_pass=True)
     if budget is None or usable is None:
         return FullPrompt(selection, forwarded, counting.estimate(forwarded).total)
     due = material.has_memory_due
-    if counting.surely_fits(forwarded, min([usable, *(share * budget for share in shares)])):
+    if counting.fits_by_bound(forwarded, min([usable, *(share * budget for share in shares)])):
         return FullPrompt(selection, forwarded, counting.estimate(forwarded).total, new_pass=due)
     tokens = counting.up_to(forwarded, budget)
     return FullPrompt(selection, forwarded, tokens, new_pass=due or tokens > usable)
@@ -576,7 +576,7 @@ def _old_blocks_gone(fitting: WindowFitter) -> PackedWindow | None:
 def _within_goal(fitting: WindowFitter, selection: WindowSelection) -> PackedWindow | None:
     if fitting.material.repeats.documents:
         selection = once(fitting.material, selection)
-    if without_hopeless(selection, fitting.counting, fitting.limits.goal)[1]:
+    if drop_impossible(selection, fitting.counting, fitting.limits.goal)[1]:
         return None
     fitted = fitting.fitted_within(fitting.limits.goal, selection)
     return followed(fitting, fitted) if fitted else None

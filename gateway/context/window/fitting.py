@@ -147,7 +147,7 @@ class WindowFitter:
     ) -> PackedWindow | None:
         """Returns the selection if it fits into `tokens`, else None. Only estimates its tokens if it surely fits."""
         forwarded = forwarded or self.assemble(selection)
-        if self.counting.surely_fits(forwarded, tokens):
+        if self.counting.fits_by_bound(forwarded, tokens):
             return self.fitted(selection, forwarded, exact=False)
         return self.fitted(selection, forwarded) if self.counting.fits(forwarded, tokens) else None
 
@@ -189,7 +189,7 @@ class WindowFitter:
         return replace(self, material=replace(self.material, **changed))
 
 
-def without_hopeless(selection: WindowSelection, counting: PromptCounter, tokens: int) -> tuple[WindowSelection, int]:
+def drop_impossible(selection: WindowSelection, counting: PromptCounter, tokens: int) -> tuple[WindowSelection, int]:
     """Returns the selection without huge texts that together surely exceed `tokens` tokens, and a lower bound of the
     tokens of these texts: 0 if they may fit."""
     huge = {

@@ -209,7 +209,7 @@ def begin_with(whole: Sequence[object], beginning: Sequence[object]) -> bool:
 
 
 @dataclass(slots=True)
-class FormNotes:
+class MessageCache:
     """Values derived from messages in their forwarded forms, by the `id()` of the form, which is stored with each so
     that no other object can get that `id()`. A path cached in the process retains its notes; all of them can be
     recomputed.
@@ -234,7 +234,7 @@ class FormNotes:
     whole: tuple[str | None, int] = (None, 0)
 
 
-class NotedForms(Generic[K, V]):
+class CarriedCache(Generic[K, V]):
     """Values computed by one request for the next one, which drops those that it does not use. `before` is only read,
     so that several requests may build on it."""
 
@@ -255,26 +255,26 @@ class NotedForms(Generic[K, V]):
         self._now[key] = value
         return value
 
-    def following(self) -> "NotedForms[K, V]":
+    def following(self) -> "CarriedCache[K, V]":
         """Makes the notes for the next request: the values that this one used, or all it was given if it used none."""
-        return NotedForms(self._now or self._before)
+        return CarriedCache(self._now or self._before)
 
 
 @dataclass(slots=True)
-class RecalledNotes:
+class RecallCache:
     """Values derived from messages that can be recalled, which stay unchanged while cached.
 
     `words` are speaker and text of a message, by the `id()` of its body, which is stored with them; `rules`: whether a
     text gives a standing instruction; `indexes`: search indexes of texts (`retrieval.corpus.ContentIndex`).
     """
 
-    words: NotedForms[int, tuple[dict[str, Any], str, str]] = field(default_factory=NotedForms)
-    rules: NotedForms[str, bool] = field(default_factory=NotedForms)
-    indexes: NotedForms[str, Any] = field(default_factory=NotedForms)
+    words: CarriedCache[int, tuple[dict[str, Any], str, str]] = field(default_factory=CarriedCache)
+    rules: CarriedCache[str, bool] = field(default_factory=CarriedCache)
+    indexes: CarriedCache[str, Any] = field(default_factory=CarriedCache)
 
-    def following(self) -> "RecalledNotes":
-        """Makes the notes for the next request (`NotedForms.following`)."""
-        return RecalledNotes(self.words.following(), self.rules.following(), self.indexes.following())
+    def following(self) -> "RecallCache":
+        """Makes the notes for the next request (`CarriedCache.following`)."""
+        return RecallCache(self.words.following(), self.rules.following(), self.indexes.following())
 
 
 INSTRUCTION_ROLES = ("system", "developer")
@@ -468,7 +468,7 @@ class EarlierMessages:
 
     messages: tuple[ConversationMessage, ...] = ()
     turns: int = 0
-    notes: RecalledNotes = field(default_factory=RecalledNotes, compare=False)
+    notes: RecallCache = field(default_factory=RecallCache, compare=False)
 
 
 BEFORE_ALL = ResumePoint(None)
@@ -492,7 +492,7 @@ class StoredConversation:
     read: bool = True
     updated_at: datetime | None = None
     frame: PromptFrame | None = None
-    notes: FormNotes = field(default_factory=FormNotes)
+    notes: MessageCache = field(default_factory=MessageCache)
     team_task: str | None = None
     profile: str | None = None
     segments: tuple[SummarySegment, ...] = ()
@@ -558,7 +558,7 @@ class ConversationHistory:
     frame: PromptFrame | None = None
     read_from: str | None = None
     earlier: EarlierMessages | None = None
-    notes: FormNotes = field(default_factory=FormNotes)
+    notes: MessageCache = field(default_factory=MessageCache)
     team_task: str | None = None
     profile: str | None = None
     segments: tuple[SummarySegment, ...] = ()

@@ -16,7 +16,7 @@ from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
 from gateway.core.types.artifacts import ArtifactType, ProcessingStrategy
 from gateway.core.types.bill import ArtifactUsageRecord
-from gateway.core.types.conversation import ConversationMessage, FormNotes, begin_with
+from gateway.core.types.conversation import ConversationMessage, MessageCache, begin_with
 from gateway.core.types.tool_steps import RESULT_ROLES, calls_of, result_of, take_call, tool_of
 
 UNLISTED = "artifacts_unlisted"
@@ -60,7 +60,7 @@ def unlisted_among(
     records: Sequence[ArtifactUsageRecord],
     messages: Sequence[ConversationMessage],
     current: int,
-    notes: FormNotes | None = None,
+    notes: MessageCache | None = None,
 ) -> "OmittedRecords | None":
     """Finds the records that a stored bill need not list, since `with_standing` restores them; None if there are none.
     `records`: of all artifacts of the request; `messages`: its conversation, oldest first, in which

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from gateway.core.frozen_records import record
 from gateway.core.types.artifacts import LAST_EARLIER, Artifact, ArtifactPlan, ProcessingStrategy
-from gateway.core.types.conversation import ConversationMessage, PromptFrame, RecalledNotes
+from gateway.core.types.conversation import ConversationMessage, PromptFrame, RecallCache
 from gateway.core.types.memory import MemoryEntity, MemoryMessage, PinnedMessage, SummarySegment
 
 
@@ -134,7 +134,7 @@ class WindowInputs:
     things: tuple[MemoryEntity, ...] = ()
     segments_first: bool = False
     cites: bool = False
-    recalled: RecalledNotes = field(default_factory=RecalledNotes)
+    recalled: RecallCache = field(default_factory=RecallCache)
     pages: tuple[ShownPages, ...] = ()
     repeats: RepeatedDocuments = NO_REPEATS
     earliest: int = 0

@@ -18,10 +18,10 @@ from gateway.core.types.conversation import (
     ConversationMessage,
     ConversationRef,
     EarlierMessages,
-    FormNotes,
     HistoryLookup,
+    MessageCache,
     PromptFrame,
-    RecalledNotes,
+    RecallCache,
     ResumePoint,
     StoredConversation,
 )
@@ -64,13 +64,13 @@ class EarlierPath:
     weights: tuple[int, ...]
     sizes: tuple[int, ...]
     turns: int
-    notes: RecalledNotes
+    notes: RecallCache
 
     @classmethod
     def of(cls, connection: sa.Connection, last: Any, rows: Sequence[Any], turns: int, limit: int) -> "EarlierPath":
         """Builds the entry from rows that were just read: those before the message `last`, latest first."""
         conversation_id, steps = last.conversation_id, steps_of(connection, last.conversation_id)
-        nothing = cls(conversation_id, last.forgotten_at, frozenset(), limit, (), (), (), turns, RecalledNotes())
+        nothing = cls(conversation_id, last.forgotten_at, frozenset(), limit, (), (), (), turns, RecallCache())
         return nothing.followed_by(rows, steps)
 
     @property
@@ -373,11 +373,11 @@ def _instructions(connection: sa.Connection, row: Any, message_id: str | None) -
 
 def _path(
     connection: sa.Connection, row: Any, last: str | None, max_bytes: int | None, paths: PathCache | None
-) -> tuple[tuple[ConversationMessage, ...], FormNotes]:
+) -> tuple[tuple[ConversationMessage, ...], MessageCache]:
     """Reads the messages that end with `last`, oldest first: all of them, or as many as take `max_bytes` in a window;
     and what is noted of them."""
     if last is None:
-        return (), FormNotes()
+        return (), MessageCache()
     limit = max_bytes if max_bytes is not None else 2**62
     since = paths.moment if paths is not None else 0
     if paths is not None and (kept := paths.read(connection, row, last, limit)):
@@ -386,7 +386,7 @@ def _path(
     path = _messages(found)
     if paths is not None:
         return path, paths.keep(connection, row, found, path, since)
-    return path, FormNotes()
+    return path, MessageCache()
 
 
 def _to_window(

@@ -13,7 +13,7 @@ from gateway.core import errors, jsons, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.frozen_records import record
 from gateway.core.types import tool_steps
-from gateway.core.types.conversation import ConversationMessage, FormNotes
+from gateway.core.types.conversation import ConversationMessage, MessageCache
 from gateway.storage.cache.deleted_places import DeletedPlaces
 from gateway.storage.database import schema
 from gateway.storage.database.transactions import DatabaseTransactions
@@ -49,7 +49,7 @@ class CachedPath:
     messages: Messages
     weight: int
     size: int
-    notes: FormNotes = field(default_factory=FormNotes)
+    notes: MessageCache = field(default_factory=MessageCache)
 
     @property
     def last(self) -> str | None:
@@ -140,11 +140,11 @@ class PathCache:
 
     def keep(
         self, connection: sa.Connection, row: Any, rows: Sequence[Any], messages: Messages, since: int
-    ) -> FormNotes:
+    ) -> MessageCache:
         """Caches a path that was just read, if it is whole. Returns its notes, which are still empty.
         `row`: the conversation's row; `rows`: the rows of its messages, latest first; `since`: the `moment` before they
         were read."""
-        notes = FormNotes()
+        notes = MessageCache()
         if not rows or rows[-1].parent_id is not None:
             return notes
         size = sum(map(row_bytes, rows))

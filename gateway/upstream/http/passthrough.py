@@ -255,7 +255,7 @@ class UnpackingSample:
     """A sample of a body that may be compressed."""
 
     def __init__(self, encoding: str, whole: int = WHOLE_BYTES) -> None:
-        self.glimpse = BodySample(whole)
+        self.sample = BodySample(whole)
         self.readable = encoding in READABLE_ENCODINGS
         """Whether the sample shows the body's content."""
         packed = self.readable and encoding != "identity"
@@ -271,13 +271,13 @@ class UnpackingSample:
         if not self.readable:
             return
         if self._unpacker is None:
-            self.glimpse.add(piece)
+            self.sample.add(piece)
             return
         try:
             while piece and self.readable:
-                self.glimpse.add(self._unpacker.decompress(piece, PASSTHROUGH_PIECE_BYTES))
+                self.sample.add(self._unpacker.decompress(piece, PASSTHROUGH_PIECE_BYTES))
                 piece = self._unpacker.unconsumed_tail
-                self.readable = self.glimpse.size <= MAX_DECODED
+                self.readable = self.sample.size <= MAX_DECODED
         except zlib.error:
             self.readable = False
 
@@ -285,9 +285,9 @@ class UnpackingSample:
 class SampledMembers:
     """The members of the JSON object in a body, so far as its sample shows them."""
 
-    def __init__(self, glimpse: BodySample) -> None:
-        self._glimpse = glimpse
-        whole = glimpse.whole
+    def __init__(self, sample: BodySample) -> None:
+        self._sample = sample
+        whole = sample.whole
         value = _parsed(whole) if whole is not None else None
         self.all: dict[str, Any] | None = value if isinstance(value, dict) else None
         """All members, if the body is short enough to be held whole."""
@@ -296,8 +296,8 @@ class SampledMembers:
         """Returns a string, a number or an object; None where the member is missing, or amid a long body."""
         if self.all is not None:
             return self.all.get(name)
-        found = from_end(self._glimpse.tail.rstrip(), name, (1,))
-        return found if found is not None else from_start(self._glimpse.head, name)
+        found = from_end(self._sample.tail.rstrip(), name, (1,))
+        return found if found is not None else from_start(self._sample.head, name)
 
 
 def from_end(text: bytes, name: str, depths: tuple[int, ...]) -> Any:
@@ -356,10 +356,10 @@ def _parsed(text: bytes) -> Any:
         return None
 
 
-def last_events(glimpse: BodySample) -> Iterator[bytes]:
+def last_events(sample: BodySample) -> Iterator[bytes]:
     """Yields the data of a stream's events, from the last one backwards as far as they are held; the earliest may lack
     its beginning."""
-    text, cut = glimpse.tail, glimpse.whole is None
+    text, cut = sample.tail, sample.whole is None
     if b"\r" in text:
         text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     end = len(text)
@@ -418,23 +418,23 @@ class PassthroughUsage:
     is_pending: bool = False
 
 
-def asked(glimpse: BodySample, *, form: bool) -> PassthroughRequest:
+def asked(sample: BodySample, *, form: bool) -> PassthroughRequest:
     """Reads the members of a request; `form`: it is a multipart form, in which files are no fields."""
     if form:
-        found = [*FIELD.finditer(glimpse.head), *FIELD.finditer(glimpse.tail)]
+        found = [*FIELD.finditer(sample.head), *FIELD.finditer(sample.tail)]
         named = {match.group(1).decode().lower(): match.group(2).decode("utf-8", "replace") for match in found}
         return PassthroughRequest(named, is_whole=False)
-    members = SampledMembers(glimpse)
+    members = SampledMembers(sample)
     if members.all is not None:
         return PassthroughRequest(members.all, is_whole=True)
     return PassthroughRequest({name: members.get(name) for name in SOUGHT_FIELDS}, is_whole=False)
 
 
-def told(glimpse: BodySample, *, stream: bool) -> PassthroughUsage:
+def told(sample: BodySample, *, stream: bool) -> PassthroughUsage:
     """Reads the usage of an answer, from its end if it is a stream."""
     if stream:
-        return _of_events(glimpse)
-    members = SampledMembers(glimpse)
+        return _of_events(sample)
+    members = SampledMembers(sample)
     usage, status = members.get("usage"), members.get("status")
     return PassthroughUsage(
         usage if isinstance(usage, dict) else None,
@@ -444,20 +444,20 @@ def told(glimpse: BodySample, *, stream: bool) -> PassthroughUsage:
     )
 
 
-def texts(glimpse: BodySample, *, stream: bool) -> tuple[list[str], float] | None:
+def texts(sample: BodySample, *, stream: bool) -> tuple[list[str], float] | None:
     """Returns the texts of an answer, and the factor by which they stand for all of it: of a long stream only the end
     is held. None where they cannot be read."""
     if not stream:
-        found = SampledMembers(glimpse).all
+        found = SampledMembers(sample).all
         return (list(_said(found)), 1.0) if found is not None else None
-    values = [value for event in last_events(glimpse) if (value := _object(event)) is not None]
+    values = [value for event in last_events(sample) if (value := _object(event)) is not None]
     said = [text for value in reversed(values) for text in _said(value)]
-    return said, max(1.0, glimpse.size / max(1, len(glimpse.tail)))
+    return said, max(1.0, sample.size / max(1, len(sample.tail)))
 
 
-def _of_events(glimpse: BodySample) -> PassthroughUsage:
+def _of_events(sample: BodySample) -> PassthroughUsage:
     ended, first = False, True
-    for event in last_events(glimpse):
+    for event in last_events(sample):
         if event == LAST_EVENT:
             ended, first = True, False
             continue

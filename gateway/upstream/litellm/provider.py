@@ -538,7 +538,7 @@ class LitellmChunkStream:
 
 # A call that goes nowhere loads what litellm loads at its first call, before the first real one.
 
-REHEARSAL_ROUTE = "anthropic/claude-rehearsal"
+WARM_UP_ROUTE = "anthropic/claude-warm-up"
 """litellm sends this provider's calls with the given client and connects nowhere else; what it loads is the same for
 all providers, but for a hundredth of a second."""
 REHEARSAL_SECONDS = 60.0
@@ -552,7 +552,7 @@ class RefusingTransport(httpx.AsyncBaseTransport):
         return httpx.Response(400, stream=httpx.ByteStream(b"{}"), request=request)
 
 
-async def rehearse(library: LitellmLibrary) -> None:
+async def warm_up_call(library: LitellmLibrary) -> None:
     """Loads litellm, then makes a call that goes nowhere, in a thread with its own event loop, since the call computes
     for half a second."""
     await library.get()
@@ -561,9 +561,9 @@ async def rehearse(library: LitellmLibrary) -> None:
 
 async def _call_nowhere(library: LitellmLibrary) -> None:
     nowhere = ModelDeployment(
-        model="rehearsal",
-        provider_model="claude-rehearsal",
-        route=REHEARSAL_ROUTE,
+        model="warm-up",
+        provider_model="claude-warm-up",
+        route=WARM_UP_ROUTE,
         api_base="",
         api_key=None,
         operator_key=False,
@@ -572,7 +572,7 @@ async def _call_nowhere(library: LitellmLibrary) -> None:
         idle_timeout=REHEARSAL_SECONDS,
         protocol="litellm",
     )
-    body: dict[str, Any] = {"messages": [{"role": "user", "content": "rehearsal"}], "max_tokens": 1}
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": "warm-up"}], "max_tokens": 1}
     async with httpx.AsyncClient(transport=RefusingTransport()) as client:
         try:
             await LitellmUpstream(client, library).complete(nowhere, upstreams.UpstreamRequest(body))

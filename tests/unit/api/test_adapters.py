@@ -277,7 +277,7 @@ def test_what_was_read_before_is_read_as_if_it_was_new(api: Api, seed: int) -> N
         assert replace(one, known=other.known) == other
         assert list(one.known.digests) == list(other.known.digests)
         paths = [f"messages[{each}]{below}" for each in range(len(one.messages)) for below in ("", ".content[0].text")]
-        assert [*map(adapter.own_name, paths)] == [*map(plainly.own_name, paths)]
+        assert [*map(adapter.external_field_name, paths)] == [*map(plainly.external_field_name, paths)]
 
 
 def test_each_api_has_its_own(resends: BodyCache) -> None:

@@ -70,27 +70,27 @@ def test_s7_no_error_of_pydantics_speaks_of_python(error: Any) -> None:
 
 
 def test_errors_name_fields_as_their_client_knows_them() -> None:
-    def own_name(path: str) -> str:
+    def external_field_name(path: str) -> str:
         return path.replace("messages[", "input[") if "[" in path else f"own_{path}"
 
     wrong = invalid("conversation", "must be a string")
-    renamed(wrong, own_name)
+    renamed(wrong, external_field_name)
     assert (wrong.param, wrong.message) == ("own_conversation", "own_conversation must be a string.")
     pair = InvalidRequest("messages[2].tool_call_id is not that of messages[1].", param="messages[2].tool_call_id")
-    renamed(pair, own_name)
+    renamed(pair, external_field_name)
     assert (pair.param, pair.message) == ("input[2].tool_call_id", "input[2].tool_call_id is not that of input[1].")
     for said, told in (
         ("messages must be a list.", "own_messages must be a list."),
         ("Your messages took more. System messages stay.", "Your messages took more. System messages stay."),
     ):
-        renamed(listed := InvalidRequest(said, param="messages"), own_name)
+        renamed(listed := InvalidRequest(said, param="messages"), external_field_name)
         assert (listed.param, listed.message) == ("own_messages", told)
     length = ContextLengthExceeded("It is too long (max_tokens), as max_tokens_2 says.", param="max_tokens")
-    renamed(length, own_name)
+    renamed(length, external_field_name)
     assert length.message == "It is too long (own_max_tokens), as max_tokens_2 says."
     gone = ConversationNotFound("No such conversation.", param="conversation")
-    renamed(gone, own_name)
+    renamed(gone, external_field_name)
     assert (gone.param, gone.message) == ("own_conversation", "No such conversation.")
     refused = UpstreamRefused(400, {"error": {"message": "messages[0]"}}, {}, "messages[0] is wrong.")
-    renamed(refused, own_name)
+    renamed(refused, external_field_name)
     assert (refused.param, refused.message) == (None, "messages[0] is wrong.")

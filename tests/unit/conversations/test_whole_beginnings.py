@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from gateway.conversations.message_forms import forwardable, regrouped, whole_until
 from gateway.conversations.rebuild import _in_turns
 from gateway.core.jsons import Json
-from gateway.core.types.conversation import ConversationMessage, FormNotes, StoredConversation
+from gateway.core.types.conversation import ConversationMessage, MessageCache, StoredConversation
 
 
 def calls(ids: list[str]) -> Json:
@@ -39,7 +39,7 @@ def shown(path: list[ConversationMessage]) -> list[tuple[str | None, Json]]:
 @given(st.lists(messages, max_size=12), st.integers(0, 12))
 def test_s3_8_behind_a_whole_beginning_all_is_as_it_would_be(made: list[tuple[Json, str]], known: int) -> None:
     """Also where what is known of the path was found when it was shorter."""
-    path, notes = stored(made), FormNotes()
+    path, notes = stored(made), MessageCache()
     whole_until(path[:known], notes)
     in_turns, whole = _in_turns(StoredConversation("conv_1", None, path, notes=notes))
     assert shown([*in_turns[:whole], *forwardable(in_turns[whole:])]) == shown(forwardable(regrouped(path)))
@@ -49,7 +49,7 @@ def test_s3_8_behind_a_whole_beginning_all_is_as_it_would_be(made: list[tuple[Js
 def test_s3_8_what_is_known_of_one_branch_says_nothing_of_another(
     shared: list[tuple[Json, str]], one: list[tuple[Json, str]], other: list[tuple[Json, str]]
 ) -> None:
-    notes, first = FormNotes(), stored(shared + one)
+    notes, first = MessageCache(), stored(shared + one)
     second = stored(shared + other)
     for number in range(len(shared), len(second)):
         second[number].message_id = f"msg_other_{number}"

@@ -13,7 +13,7 @@ from gateway.context.planning.decision import EarlierWindow, records_of
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptCounter
 from gateway.core.types.chat import ModelFacts
-from gateway.core.types.conversation import ConversationMessage, FormNotes, FrozenDecision, PromptFrame, TokenCounts
+from gateway.core.types.conversation import ConversationMessage, FrozenDecision, MessageCache, PromptFrame, TokenCounts
 from gateway.core.types.omitted_records import unlisted_among
 from gateway.core.types.window import ForwardedMessages, FullPrompt, PackedWindow, WindowInputs, WindowSelection
 from tests.support.marks import some_or_all
@@ -69,7 +69,9 @@ class Talk:
         return ConversationMessage(body["role"], body, sequence_number=len(self.stored))
 
 
-def told(messages: tuple[ConversationMessage, ...], stored: int, facts: ModelFacts, how: Json, notes: FormNotes) -> Any:
+def told(
+    messages: tuple[ConversationMessage, ...], stored: int, facts: ModelFacts, how: Json, notes: MessageCache
+) -> Any:
     """All that a request works out of its messages with these notes."""
     users = [index for index, message in enumerate(messages) if message.role == "user"]
     current = users[-1] if users else 0
@@ -96,7 +98,7 @@ def test_what_is_kept_is_what_is_worked_out_anew(block: int) -> None:
     """Also by two requests at once, which begin with the same notes."""
     known = 0
     for seed in range(16 * block, 16 * block + 16):
-        talk, notes = Talk(seed), FormNotes()
+        talk, notes = Talk(seed), MessageCache()
         for number in range(12):
             new = talk.grow()
             messages = (*talk.stored, *new)
@@ -115,7 +117,7 @@ def test_what_is_kept_is_what_is_worked_out_anew(block: int) -> None:
             }
             facts = talk.random.choice(MODELS[:1] * 3 + MODELS)
             before, at_once = notes.found, replace(notes)
-            fresh = told(messages, len(talk.stored), facts, how, FormNotes())
+            fresh = told(messages, len(talk.stored), facts, how, MessageCache())
             assert told(messages, len(talk.stored), facts, how, notes) == fresh, (seed, number)
             assert told(messages, len(talk.stored), facts, how, at_once) == fresh, (seed, number)
             known += before is not None and bool(before.artifacts) and before.begins(messages, before.current)
@@ -131,7 +133,7 @@ def test_a_message_that_was_replaced_is_looked_at_anew() -> None:
     body = {"role": "tool", "tool_call_id": "c", "content": "before"}
     call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     asked = ConversationMessage("assistant", {"role": "assistant", "tool_calls": [call]}, 0, "msg_0")
-    notes = FormNotes()
+    notes = MessageCache()
     extract_artifacts_from_messages([asked, ConversationMessage("tool", body, 1, "msg_1")], 0, notes)
     changed = ConversationMessage("tool", {**body, "content": "[gone]"}, 1, "msg_1")
     (artifact,) = extract_artifacts_from_messages([asked, changed], 0, notes)

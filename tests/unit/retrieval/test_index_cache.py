@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.core.types.artifacts import cache_group
-from gateway.core.types.conversation import NotedForms
+from gateway.core.types.conversation import CarriedCache
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
 from gateway.retrieval import corpus
 from gateway.retrieval.corpus import ContentIndex
@@ -123,7 +123,7 @@ def test_no_more_bytes_and_no_longer_than_allowed(indexed: list[str]) -> None:
 def test_short_texts_that_can_be_recalled_are_indexed_once(indexed: list[str]) -> None:
     """From request to request, with the same passages; what a request has no use for is not kept for the next."""
     said = [SearchedSource(f"The lamp {n} is lit by Name{n}.", "turn", "user", True, n) for n in range(20)]
-    notes: NotedForms[str, ContentIndex] = NotedForms()
+    notes: CarriedCache[str, ContentIndex] = CarriedCache()
     for first in range(3):
         sources = said[first : first + 15]
         found = PassageFinder(None, "t", notes)(QUERY, sources)

@@ -35,11 +35,11 @@ CUTS = st.lists(st.integers(0, 3000), max_size=12)
 
 def glimpsed(body: bytes, cuts: Iterable[int] = (), **limits: int) -> BodySample:
     """A body that has passed in pieces."""
-    glimpse = BodySample(**limits)
+    sample = BodySample(**limits)
     places = sorted({0, len(body), *(cut for cut in cuts if cut < len(body))})
     for start, end in pairwise(places):
-        glimpse.add(body[start:end])
-    return glimpse
+        sample.add(body[start:end])
+    return sample
 
 
 def around(before: dict[str, Any], usage: Any, after: dict[str, Any], indent: int | None = None) -> bytes:
@@ -53,9 +53,9 @@ def test_a_short_body_tells_all(
     before: dict[str, Any], usage: dict[str, Any], after: dict[str, Any], cuts: list[int], indent: int | None
 ) -> None:
     body = around(before, usage, after, indent)
-    glimpse = glimpsed(body, cuts)
-    assert (glimpse.whole, glimpse.size) == (body, len(body))
-    assert SampledMembers(glimpse).get("usage") == usage
+    sample = glimpsed(body, cuts)
+    assert (sample.whole, sample.size) == (body, len(body))
+    assert SampledMembers(sample).get("usage") == usage
 
 
 @given(OTHERS, USAGE, OTHERS, CUTS, st.integers(1, 200), st.integers(0, 100))
@@ -64,15 +64,15 @@ def test_a_long_body_tells_the_right_member_or_none(
 ) -> None:
     """Never another one of that name, nor a part of a text; and always one that stands in an end."""
     body = around(before, usage, after)
-    glimpse = glimpsed(body, cuts, whole=end + more, end=end)
-    assert glimpse.size == len(body)
-    assert body.startswith(glimpse.head)
-    assert body.endswith(glimpse.tail)
-    assert min(end, len(body)) <= len(glimpse.tail) <= max(end + more, len(body) if glimpse.whole is not None else 0)
-    found = SampledMembers(glimpse).get("usage")
+    sample = glimpsed(body, cuts, whole=end + more, end=end)
+    assert sample.size == len(body)
+    assert body.startswith(sample.head)
+    assert body.endswith(sample.tail)
+    assert min(end, len(body)) <= len(sample.tail) <= max(end + more, len(body) if sample.whole is not None else 0)
+    found = SampledMembers(sample).get("usage")
     assert found in (usage, None)
     written = json.dumps({"usage": usage})[1:-1].encode()
-    if len(body) - body.index(written) < end or body.index(written) + len(written) < min(end, len(glimpse.head)):
+    if len(body) - body.index(written) < end or body.index(written) + len(written) < min(end, len(sample.head)):
         assert found == usage
 
 
@@ -142,7 +142,7 @@ def test_packed_bodies(body: bytes, cuts: list[int], encoding: str) -> None:
     for start, end in pairwise(places):
         seen.add(packed[start:end])
     assert seen.readable
-    assert seen.glimpse.whole == body
+    assert seen.sample.whole == body
 
 
 def test_what_cannot_be_unpacked_is_not_read() -> None:

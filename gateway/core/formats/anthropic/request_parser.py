@@ -491,7 +491,7 @@ class MessagesReading:
         """The number of chat messages before those of the list."""
         return self.start.messages
 
-    def own_name(self, path: str) -> str:
+    def external_field_name(self, path: str) -> str:
         """Translates the path of a chat's field to its path in the client's request."""
         found = MESSAGE.match(path)
         if found is None or int(found[1]) >= len(self.places):

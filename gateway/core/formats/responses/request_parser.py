@@ -557,7 +557,7 @@ class ResponsesReading:
         """The number of chat messages before those of the list."""
         return len(self.places) - len(self.read)
 
-    def own_name(self, path: str) -> str:
+    def external_field_name(self, path: str) -> str:
         """Translates the path of a chat's field to its path in the client's request."""
         found = MESSAGE_PATH.match(path)
         if found is None:

@@ -14,7 +14,7 @@ from gateway.context.window.candidates import (
     TranscriptMessage,
     kept_words,
 )
-from gateway.core.types.conversation import NotedForms
+from gateway.core.types.conversation import CarriedCache
 from gateway.core.types.relevance import RankedPassage
 
 INSTRUCTIONS = (
@@ -60,7 +60,7 @@ def test_the_quick_look_misses_nothing(pieces: list[str]) -> None:
 @pytest.mark.parametrize("text", [*INSTRUCTIONS, "The weather is fine.", "x" * 700 + " never"])
 def test_what_is_noted_of_a_message_is_what_its_words_say(text: str) -> None:
     """Also where a part of one that says otherwise is looked at."""
-    rules: NotedForms[str, bool] = NotedForms()
+    rules: CarriedCache[str, bool] = CarriedCache()
     said = [candidate(-9, "Hello."), candidate(-8, text), candidate(-7, f"{text} {text}")]
     part = replace(candidate(-6, f"ok {text}"), passage=RankedPassage(0, 2, 0.0))
     fresh = [c.order for c in kept_words([*said, part])]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gateway.context.window.candidates import transcript
 from gateway.core.types.artifacts import LAST_EARLIER, Artifact, ArtifactPosition, ArtifactType
-from gateway.core.types.conversation import RecalledNotes
+from gateway.core.types.conversation import RecallCache
 from gateway.core.types.window import WindowInputs
 from tests.unit.making import assistant, stored, user
 
@@ -26,7 +26,7 @@ def test_words_that_are_noted_are_those_of_the_message_without_its_documents() -
     bare = WindowInputs((), tuple(stored([user("now")])), current=0, earlier=tuple(earlier), turns_before=3)
     place = ArtifactPosition(LAST_EARLIER - 2, None, (7, 16))
     paper = Artifact("art_1", ArtifactType.DOCUMENT, "the paper", 9, "document:7-16", place=place)
-    notes = RecalledNotes()
+    notes = RecallCache()
     for material, first in (
         (bare, "before the paper after"),
         (replace(bare, recallable=(paper,)), "before […] after"),

@@ -71,7 +71,7 @@ def test_an_error_of_the_chat_names_the_field_that_was_sent() -> None:
         "temperature": "temperature",
     }
     for inner, wire in named.items():
-        renamed(error := InvalidRequest(f"{inner} is wrong.", param=inner), reading.own_name)
+        renamed(error := InvalidRequest(f"{inner} is wrong.", param=inner), reading.external_field_name)
         assert (error.param, error.message) == (wire, f"{wire} is wrong.")
 
 

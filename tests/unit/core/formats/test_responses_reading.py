@@ -238,7 +238,7 @@ def test_errors_of_a_chat_are_told_in_the_words_of_the_request() -> None:
         ("model", "model"),
     ):
         error = InvalidRequest(f"{param} must be another.", param=param)
-        renamed(error, found.own_name)
+        renamed(error, found.external_field_name)
         assert (error.param, error.message) == (own, f"{own} must be another.")
 
 
@@ -255,7 +255,7 @@ def test_s7_errors_of_tools_name_them_as_they_were_sent() -> None:
         "tools[2].type": "tools[3].type",
         "tools[3].type": "tools[4].type",
     }
-    assert {inner: found.own_name(inner) for inner in named} == named
+    assert {inner: found.external_field_name(inner) for inner in named} == named
 
 
 def test_what_stands_for_something_else_is_named_alone() -> None:
@@ -268,7 +268,7 @@ def test_what_stands_for_something_else_is_named_alone() -> None:
         "messages[1].content[0].file.file_id": "input[0]",
         "messages[2].content[0].file": "input[1].content[0].file_id",
     }
-    assert {inner: found.own_name(inner) for inner in named} == named
+    assert {inner: found.external_field_name(inner) for inner in named} == named
 
 
 def test_parts_that_name_what_only_such_an_upstream_can_get() -> None:
