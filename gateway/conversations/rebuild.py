@@ -284,7 +284,7 @@ async def build_llm_messages(
         history = replace(history, forgotten_at=stored.forgotten_at)
     if history.segments and (request.options.memory == memory.EXTRACTS or request.has_sections):
         history = replace(history, segments=())
-    if not (request.messages or history.messages):  # an agent is to be given the latest message (guarantee §11.4)
+    if not (request.messages or history.messages or request.has_prompt):
         raise errors.InvalidRequest(
             "There is no message to deliver.", param="messages", code="missing_required_parameter"
         )

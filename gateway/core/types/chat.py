@@ -269,6 +269,11 @@ class ChatRequest:
         return self.admissions[-1] if self.admissions else None
 
     @property
+    def has_prompt(self) -> bool:
+        """Whether it names a prompt that its upstream stores: it may have no messages of its own."""
+        return self.native is not None and "prompt" in self.native.fields
+
+    @property
     def end_user(self) -> str | None:
         """The user whom its bill names."""
         return self.caller.end_user(self.forward)

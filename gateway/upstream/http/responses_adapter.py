@@ -170,7 +170,8 @@ def _without_seals(request: Json) -> Json:
 
 def _without_thoughts(request: Json) -> Json:
     """Returns the request without sealed thoughts and the ids by which the upstream links them to their items."""
-    items = [item for item in request["input"] if item.get("type") != "reasoning"]
-    if len(items) == len(request["input"]):
+    sent = request.get("input", ())
+    items = [item for item in sent if item.get("type") != "reasoning"]
+    if len(items) == len(sent):
         return request
     return {**request, "input": response_request.unnamed(items)}

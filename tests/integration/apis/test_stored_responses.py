@@ -9,6 +9,7 @@ import pytest
 from tests.support.answers import chat, exact, http, stored, usage_of
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
+from tests.support.mock_responses import MockResponses, words
 from tests.support.mock_upstream import MockUpstream
 from tests.support.strict_responses import check_event, check_response, create, events, read_events, refused
 
@@ -62,6 +63,30 @@ def test_s10_5_a_response_without_input_answers_what_is_stored(
     again = {"model": "small", "previous_response_id": first["id"], "instructions": "Be brief.", "store": False}
     create(one_gateway, {**again, **given})
     assert [words for _, words in said(upstream)] == ["Be brief.", "stored", "first"]
+
+
+@pytest.mark.parametrize("given", [{}, {"input": []}])
+def test_s10_5_a_prompt_that_the_upstream_stores_needs_no_input(
+    own_key_gateway: GatewayProcess, upstream: MockUpstream, given: Any
+) -> None:
+    """§1: as with OpenAI. The conversation begins with its answer; an upstream of chats has no prompts."""
+    prompt = {"id": "pmpt_1", "variables": {"city": "Bern"}}
+    asked = MockResponses(upstream)
+    asked.reply(words("first"))
+    body = {"model": "gpt-4o", "prompt": prompt, **given}
+    first = create(own_key_gateway, body)
+    assert (asked.last["prompt"], asked.last.get("input")) == (prompt, None)
+    asked.reply(words("second"))
+    create(own_key_gateway, {"model": "gpt-4o", "input": "two", "previous_response_id": first["id"]})
+    assert [(each["role"], "prompt" in asked.last) for each in asked.last["input"]] == [
+        ("assistant", False),
+        ("user", False),
+    ]
+
+
+def test_s10_5_a_prompt_of_a_chats_upstream_is_named(one_gateway: GatewayProcess) -> None:
+    error = refused(one_gateway, {"model": "small", "prompt": {"id": "pmpt_1"}})
+    assert (error["code"], error["param"]) == ("unsupported_parameter", "prompt")
 
 
 @pytest.mark.parametrize("given", [{}, {"input": None}, {"input": []}])

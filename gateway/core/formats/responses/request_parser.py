@@ -215,14 +215,14 @@ class InputReader(ItemReader):
 
 
 def read_input(
-    value: Any, *, goes_on: bool = False, reader: InputReader | None = None, before: Sequence[ReadMessage] = ()
+    value: Any, *, optional: bool = False, reader: InputReader | None = None, before: Sequence[ReadMessage] = ()
 ) -> tuple[list[ReadMessage], list[str], list[tuple[str, str]]]:
     """Converts `input` to chat messages; also returns the paths of what no chat can hold, and paths and types of hosted
-    calls. `goes_on`: the request names a history, so that `input` may be absent; `reader`: reads it, and begins behind
-    the items of its last end, which were read as `before`.
+    calls. `optional`: the request names a history or a prompt, so that `input` may be absent; `reader`: reads it, and
+    begins behind the items of its last end, which were read as `before`.
     Raises InvalidRequest: an item breaks a rule; names `input[i]…`."""
     if value is None:
-        if goes_on:
+        if optional:
             return [], [], []
         raise errors.missing("input")
     if isinstance(value, str):
@@ -544,7 +544,7 @@ class ResponsesReading:
     said: frozenset[str] = frozenset()
     """Fields that the client sent in a chat's form, among those of Responses."""
     says_nothing: bool = False
-    """The request has no messages and only continues the history that it names."""
+    """The request has no messages and only continues the history, or gives the prompt, that it names."""
     read: Sequence[ReadMessage] = field(default=(), repr=False)
     """The messages of `input`."""
     ends: Sequence[ReadEnd] = field(default=(), repr=False)
@@ -599,10 +599,10 @@ def read_request(body: Mapping[str, Any], before: ResponsesReading | None = None
     truncation = body.get("truncation")
     if truncation not in (None, *TRUNCATIONS):
         raise errors.invalid("truncation", f"must be one of {', '.join(TRUNCATIONS)}")
-    goes_on = body.get("previous_response_id") is not None or body.get("conversation") is not None
+    says_more = any(body.get(name) is not None for name in ("previous_response_id", "conversation", "prompt"))
     reader = InputReader()
     known = reader.begin(before, count)
-    messages, needs, hosted = read_input(body.get("input"), goes_on=goes_on, reader=reader, before=known)
+    messages, needs, hosted = read_input(body.get("input"), optional=says_more, reader=reader, before=known)
     bodies, places = [each.body for each in messages], [_place(each) for each in messages]
     instructions = body.get("instructions")
     if instructions is not None:
@@ -640,7 +640,7 @@ def read_request(body: Mapping[str, Any], before: ResponsesReading | None = None
         whole=truncation == "disabled",
         previous=previous,
         threshold=_threshold(body),
-        says_nothing=goes_on and not bodies,
+        says_nothing=says_more and not bodies,
         read=messages,
         ends=reader.ends,
         known=len(known),

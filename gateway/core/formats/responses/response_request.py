@@ -60,7 +60,8 @@ def response_request(chat: Mapping[str, Any], native: Mapping[str, Any] | None =
     messages = chat["messages"]
     if (said := own.get(INSTRUCTIONS_FIELD)) and messages[:1] == [{"role": "system", "content": said}]:
         request[INSTRUCTIONS_FIELD], messages = said, messages[1:]
-    request["input"] = input_items(messages, keeps=keeps)
+    if messages or "prompt" not in own:
+        request["input"] = input_items(messages, keeps=keeps)
     limit = chat.get("max_completion_tokens") or chat.get("max_tokens")
     if limit is not None:
         request["max_output_tokens"] = limit
