@@ -152,14 +152,19 @@ def regrouped(path: Sequence[ConversationMessage]) -> list[ConversationMessage]:
 
 
 def with_turn_of(
-    path: Sequence[ConversationMessage], results: Sequence[ConversationMessage]
+    path: Sequence[ConversationMessage], results: Sequence[ConversationMessage], offset: int
 ) -> list[ConversationMessage] | None:
     """Returns a path of whole turns that ends with the turn whose calls these new results answer, where other turns
-    were committed meanwhile; None if it does already, or no turn awaits them."""
+    were committed meanwhile; None if it does already, or no turn awaits them.
+    Raises InvalidRequest: they answer calls of several turns; names `messages[i]`, counted from `offset`."""
     whole = regrouped([*path, *results])
     moved, rest = whole[: len(path)], whole[len(path) :]
-    is_last = all(one is other for one, other in zip(moved, path, strict=True))
-    return None if is_last or any(one is not other for one, other in zip(rest, results, strict=True)) else moved
+    for index, (one, other) in enumerate(zip(reversed(rest), reversed(results), strict=True)):
+        if one is not other:
+            name = f"messages[{offset + len(results) - index}]"
+            text = f"{name} answers a call of another turn than what is before it: send each turn's results apart."
+            raise errors.InvalidRequest(text, param=name, code="tool_call_unknown")
+    return None if all(one is other for one, other in zip(moved, path, strict=True)) else moved
 
 
 def forwardable(

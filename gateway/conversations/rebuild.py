@@ -481,7 +481,8 @@ def _delta(
     path, whole = _in_turns(stored)
     new = _new_messages(sent, known, _next_number(stored))
     answers = bool(new) and new[0].role in tool_steps.RESULT_ROLES
-    if answers and (moved := message_forms.with_turn_of(path, new)) is not None:
+    offset = len(sent.instructions) + known
+    if answers and (moved := message_forms.with_turn_of(path, new, offset)) is not None:
         path, whole = moved, 0
     base = [*path[:whole], *message_forms.forwardable(path[whole:])]
     if not answers:
@@ -490,7 +491,7 @@ def _delta(
     if replaces or (replaces is None and sent.instructions):
         base, older = _without_instructions(base), tuple(_without_instructions(older))
     messages = [*base, *new]
-    message_forms.check_pairs(messages, len(base), len(sent.instructions) + known)
+    message_forms.check_pairs(messages, len(base), offset)
     return ConversationHistory(
         conversation_id=stored.conversation_id if options.remembers else None,
         created=False,

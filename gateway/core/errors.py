@@ -17,7 +17,10 @@ CODES = {
         "An upload that is truncated or not `multipart/form-data`.",
         "Upload through an SDK, or send such a form.",
     ),
-    "tool_call_unknown": ("A tool result without its call.", "Send both, or neither."),
+    "tool_call_unknown": (
+        "A tool result without its call, or results of two turns.",
+        "Send both, or neither; each turn's results apart.",
+    ),
     "tool_call_unanswered": ("A resent tool call without its result.", "Send both, or neither."),
     "unsupported_parameter": ("The provider has no such parameter.", "Remove it, or set `drop_params`."),
     "unsupported_url": ("This provider takes files only inside the request.", "Send a `data:` URL."),

@@ -250,6 +250,27 @@ def test_s3_7_a_result_after_anothers_turn_goes_to_its_call(client: OpenAI, upst
     assert forwarded(upstream) == [U2, A2, *loop, assistant("It is lit."), user("third")]
 
 
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_s3_3_results_of_two_turns_come_apart(client: OpenAI, upstream: MockUpstream, order: tuple[int, int]) -> None:
+    """Two answers are missing, and a request has one. The error names the result that belongs to another turn."""
+    calls = {number: {**CALL, "id": f"call_{number}"} for number in order}
+    results = [{"role": "tool", "tool_call_id": f"call_{number}", "content": "lit"} for number in order]
+    upstream.reply(tool_calls=[calls[1]])
+    name = conversation_of(send(client, U1, upstream=upstream, **TOOLS))
+    upstream.reply(tool_calls=[calls[2]])
+    send(client, U2, upstream=upstream, conversation=name, **TOOLS)
+    with pytest.raises(BadRequestError, match="of another turn") as refused:
+        send(client, *results, upstream=upstream, conversation=name, **TOOLS)
+    assert (refused.value.code, refused.value.param) == ("tool_call_unknown", "messages[1]")
+    for result, answer in zip(results, ("one", "two"), strict=True):
+        send(client, result, reply=answer, upstream=upstream, conversation=name, **TOOLS)
+    send(client, user("third"), upstream=upstream, conversation=name, **TOOLS)
+    whole = {1: [U1, {"role": "assistant", "content": None, "tool_calls": [calls[1]]}]}
+    whole[2] = [U2, {"role": "assistant", "content": None, "tool_calls": [calls[2]]}]
+    turns = [[*whole[n], results[i], assistant(("one", "two")[i])] for i, n in enumerate(order)]
+    assert forwarded(upstream) == [*turns[0], *turns[1], user("third")]
+
+
 @pytest.mark.parametrize("call_id", ["call_1", "call_2"])
 def test_s3_3_a_result_that_no_turn_awaits_is_refused(client: OpenAI, upstream: MockUpstream, call_id: str) -> None:
     """Nor one that its call has already."""
