@@ -22,11 +22,12 @@ from gateway.core.ports import CacheBackend, ContentStore
 from gateway.core.types.artifacts import cache_group
 from gateway.core.types.audit_log import AuditActor
 from gateway.core.types.chat import RequestCaller
-from gateway.core.types.files import FileQuery
+from gateway.core.types.files import ContentPlace, FileQuery
 from gateway.documents.files import file_service as store
 from gateway.documents.files.factory import DiskContents
 from gateway.documents.files.file_service import PIECES_AT_ONCE, FileService, UploadFields
 from gateway.documents.files.sealed import object_name, opened, sealed
+from gateway.documents.files.uploads import PartUploads
 from gateway.operations.encrypting import seal_contents
 from gateway.storage.cache.memory_cache import open_cache
 from gateway.storage.database import schema
@@ -529,3 +530,27 @@ async def test_s12_16_an_upload_that_breaks_off_takes_nobodys_turn(
             await files.add(RequestCaller("busy", None, {}), of(b"12345"), said)
     async with asyncio.timeout(5):
         assert (await files.add(RequestCaller("busy", None, {}), of(b"1234"), said)).size == 4
+
+
+async def test_s14_5_an_upload_that_is_cancelled_while_it_is_completed_is_unknown(
+    make: Make, contents: ContentStore, transactions: DatabaseTransactions, clock: DayClock, monkeypatch: Any
+) -> None:
+    """Its parts cannot be read any more: that was a 503, which clients ask for again."""
+    service, caller, before = make(), RequestCaller("t", None), await all_names(contents)
+    uploads = PartUploads(service, FileRows(transactions, clock, open_cache(CacheSettings(), SystemClock())))
+    upload = (await uploads.create(caller, 3, said())).record.id
+    part = (await uploads.add_part(caller, upload, of(b"abc"), lambda: None)).id
+    read = service.pieces_at
+    places: list[str] = []
+
+    async def cancelled_before_the_part(tenant: str, place: ContentPlace) -> AsyncIterator[bytes]:
+        places.append(place.object)
+        if len(places) == 2:  # after the upload itself
+            await uploads.cancel(tenant, upload)
+        async for piece in read(tenant, place):
+            yield piece
+
+    monkeypatch.setattr(service, "pieces_at", cancelled_before_the_part)
+    with pytest.raises(errors.FileNotFound, match=upload):
+        await uploads.complete(caller, upload, [part], None)
+    assert await all_names(contents) == before

@@ -88,7 +88,11 @@ class PartUploads:
             return upload.fields
 
         freed = await self._rows.sum_of(caller.tenant, upload_id) + upload.record.size
-        made = await self._files.add(caller, joined(), said, freed=freed)
+        try:
+            made = await self._files.add(caller, joined(), said, freed=freed)
+        except errors.StorageUnavailable:
+            await self._find(caller.tenant, upload_id)  # parts are deleted once it is completed or cancelled
+            raise
         try:
             await self._files.remove(caller.tenant, upload_id, None)
         except errors.FileNotFound:  # it was completed or cancelled at the same time
