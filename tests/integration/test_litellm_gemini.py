@@ -7,7 +7,14 @@ import httpx
 import pytest
 import respx
 
-from gateway.core.errors import InvalidRequest, UpstreamAuth, UpstreamInterrupted, UpstreamOverflow, UpstreamRefused
+from gateway.core.errors import (
+    InvalidRequest,
+    UpstreamAuth,
+    UpstreamError,
+    UpstreamInterrupted,
+    UpstreamOverflow,
+    UpstreamRefused,
+)
 from tests.integration.litellm_calls import ASK, TOOLS, Json, complete, deployment, streamed
 from tests.support import gemini_wire as wire
 
@@ -224,6 +231,47 @@ async def test_s1_an_answer_that_gemini_gave_up_is_a_failure(provider: respx.Rou
     if not stream:
         assert caught.value.may_be_charged
         assert (caught.value.usage or {})["total_tokens"] == 15
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_s7_what_is_no_answer_is_the_upstreams_fault(provider: respx.Route, stream: bool) -> None:
+    """§7: litellm calls it a 422, with all of the body."""
+    kind = {"content-type": "text/event-stream"} if stream else {"content-type": "application/json"}
+    told = json.dumps({"odd": "secret"}).encode()
+    provider.mock(httpx.Response(200, headers=kind, content=b"data: " + told + b"\n\n" if stream else told))
+    with pytest.raises(UpstreamError) as caught:
+        await (streamed if stream else complete)(deployment(PRO))
+    assert (caught.value.status, "secret" in str(caught.value)) == (502, False)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "file", "file": {}},
+        {"type": "file", "file": {"file_id": 5}},
+        {"type": "image_url", "image_url": {}},
+        {"type": "input_audio"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("in_result", [False, True])
+async def test_s7_a_part_without_what_it_is_of_is_named(provider: respx.Route, part: Json, in_result: bool) -> None:
+    """§7: the error was Python's: "argument of type 'int' is not iterable"."""
+    said: list[Json] = [{"role": "user", "content": [{"type": "text", "text": "Look."}, part]}]
+    if in_result:
+        call = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+        asked: Json = {"role": "assistant", "content": None, "tool_calls": [call]}
+        said = [ASK, asked, {**said[0], "role": "tool", "tool_call_id": "c"}]
+    with pytest.raises(InvalidRequest, match=f"of type {part['type']} needs"):
+        await complete(deployment(PRO), *said)
+    assert not provider.calls
+
+
+async def test_s7_a_tool_without_a_schema_is_named(provider: respx.Route) -> None:
+    function = {"name": "weather", "parameters": {"type": "object", "properties": {"at": {"properties": ["x"]}}}}
+    with pytest.raises(InvalidRequest) as caught:
+        await complete(deployment(PRO), tools=[{"googleSearch": {}}, {"type": "function", "function": function}])
+    assert caught.value.param == "tools[1].function.parameters"
 
 
 async def test_s4_i3_results_of_calls_that_share_an_id_name_their_own_tools(provider: respx.Route) -> None:

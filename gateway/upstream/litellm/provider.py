@@ -45,6 +45,8 @@ ERROR_TYPES_BY_STATUS = {
     403: "permission_error",
     404: "not_found_error",
 }
+UNREADABLE = 422
+"""litellm's status for an answer that it cannot read."""
 BAD_KEY = b"API_KEY_INVALID"
 """Gemini's error reason for a refused key, which comes with status 400."""
 
@@ -63,7 +65,8 @@ def gateway_error(error: Exception, wire: GatewayTransport, deployment: ModelDep
     status = status if isinstance(status, int) else 500
     if wire.status is None:
         return _without_answer(cause, status, deployment)
-    if "BaseLLMException" in _names(cause) and "APIConnectionError" not in _names(cause):  # an error in the stream
+    is_providers = "BaseLLMException" in _names(cause) and "APIConnectionError" not in _names(cause)
+    if is_providers and status != UNREADABLE:  # an error in the stream
         return said(status, message_of(cause, deployment), None, {}, deployment)
     return errors.UpstreamInvalidResponse("The upstream's answer is not what its protocol says.")
 
@@ -277,8 +280,8 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
     is_claude = upstreams.family_in(deployment.route) is upstreams.CLAUDE and not upstreams.is_routed(deployment)
     if found.get("messages") and (is_claude or provider_of(deployment) in GEMINIS):
         found["messages"] = sound_chat(found["messages"], is_claude=is_claude)
+    _check_tools(found.get("tools"), typed=is_claude)
     if is_claude:
-        _check_tools(found.get("tools"))
         _check_format(found.get("response_format"))
     _make_arguments_objects(found.get("messages"))
     if extra and deployment.route.startswith(BODY_IS_MERGED):
@@ -295,14 +298,14 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
     return {**extra, **found, **keyed, **addressed, **headed, **options, **own}
 
 
-def _check_tools(tools: Any) -> None:
-    """Raises InvalidRequest: a tool has no type, or a function no name. litellm's own error names only the key that it
-    stumbled over."""
+def _check_tools(tools: Any, *, typed: bool) -> None:
+    """Raises InvalidRequest: a tool has no type (`typed`: its provider knows none without), or a function no name or no
+    schema. litellm's own error names only what it stumbled over."""
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         if not isinstance(tool, dict):
             continue
         where, kind = f"tools[{index}]", tool.get("type")
-        if not {"type", "name"} & tool.keys():
+        if typed and not {"type", "name"} & tool.keys():
             raise errors.missing(f"{where}.type")
         if kind in ("function", "custom") and not isinstance(tool.get(kind), dict):
             raise errors.missing(f"{where}.{kind}")
@@ -310,8 +313,18 @@ def _check_tools(tools: Any) -> None:
             continue
         if not isinstance(tool[kind].get("name"), str):
             raise errors.missing(f"{where}.function.name")
-        if not isinstance(tool[kind].get("parameters") or {}, dict):
-            raise errors.invalid(f"{where}.function.parameters", "must be an object")
+        parameters = tool[kind].get("parameters") or {}
+        if not (isinstance(parameters, dict) and _is_schema(parameters)):
+            raise errors.invalid(f"{where}.function.parameters", "must be an object, a JSON schema")
+
+
+def _is_schema(node: Any) -> bool:
+    """Returns whether the properties of a schema, and those below, are objects."""
+    if not isinstance(node, dict):
+        return True
+    properties = node.get("properties") or {}
+    below = (*properties.values(), node.get("items")) if isinstance(properties, dict) else (None,)
+    return isinstance(properties, dict) and all(map(_is_schema, below))
 
 
 def _check_format(asked: Any) -> None:
@@ -589,6 +602,8 @@ TAKEN = frozenset(("text", "refusal", "image_url", "file", "document", "guarded_
 TAKEN_IN_RESULTS = frozenset(("text", "image_url", "file", "tool_reference"))
 """Parts that litellm translates for models of Anthropic's; it drops all others."""
 
+PART_FIELDS = {"image_url": ("url",), "file": ("file_id", "file_data"), "input_audio": ("data",)}
+"""What a part of a type is of: one of these."""
 
 ANY_ID = re.compile("(?!)")
 """Gemini never sees an id: litellm may keep a signature in it, and finds the name of a result's tool by it."""
@@ -597,7 +612,7 @@ ANY_ID = re.compile("(?!)")
 def sound_chat(messages: Iterable[dict[str, Any]], *, is_claude: bool) -> list[dict[str, Any]]:
     """Returns the messages with a distinct id for each call, refusals as text, and without blank texts beside others.
     For Claude legacy calls become calls with ids: litellm makes up an id for each, and another one for its result.
-    Raises InvalidRequest: no model of Anthropic's takes a part, or it is empty."""
+    Raises InvalidRequest: no model of Anthropic's takes a part, or it lacks what it is of."""
     ids = CallPairs() if is_claude else CallPairs(ANY_ID)
     found: list[dict[str, Any]] = []
     for message in messages:
@@ -609,13 +624,11 @@ def sound_chat(messages: Iterable[dict[str, Any]], *, is_claude: bool) -> list[d
                 continue
         elif message.get("tool_call_id"):
             message = {**message, "tool_call_id": ids.of_result(str(message["tool_call_id"]))}
-            if is_claude:
-                _check(parts_of(message.get("content")), TAKEN_IN_RESULTS)
-            else:
+            _check(parts_of(message.get("content")), TAKEN_IN_RESULTS if is_claude else None)
+            if not is_claude:
                 message["content"] = _with_joined_texts(message.get("content"))
         elif parts := parts_of(message.get("content")):
-            if is_claude:
-                _check(parts, TAKEN)
+            _check(parts, TAKEN if is_claude else None)
             message = {**message, "content": _parts(parts) or parts}
         found.append(message)
     return found if is_claude else list(_paired_by_order(found))
@@ -695,11 +708,18 @@ def _parts(content: Any) -> list[dict[str, Any]]:
     return [part for part in parts if part.get("type") != "text" or str(part.get("text") or "").strip()]
 
 
-def _check(parts: Sequence[Any], taken: Collection[str]) -> None:
+def _check(parts: Sequence[Any], taken: Collection[str] | None) -> None:
+    """Raises InvalidRequest: a part is none of those that are `taken`, or lacks what it is of: litellm's own error
+    names only what it stumbled over."""
     for part in dicts_of(parts):
         kind = str(part.get("type"))
-        if kind not in taken:
+        if taken is not None and kind not in taken:
             text = f"This model takes no {NOT_TAKEN.get(kind, f'part of type {kind[:64]} here')}."
             raise errors.InvalidRequest(text, param="messages", code="unsupported_parameter")
-        if part.get("type") == "image_url" and not part.get("image_url"):
-            raise errors.InvalidRequest("A part of type image_url needs its image_url.", param="messages")
+        names, said = PART_FIELDS.get(kind, ()), part.get(kind)
+        if not names or (said and isinstance(said, str) and kind == "image_url"):
+            continue
+        values = [said.get(name) for name in names] if isinstance(said, dict) else []
+        if not any(values) or not all(value is None or isinstance(value, str) for value in values):
+            text = f"A part of type {kind} needs its {kind}, with {' or '.join(names)} as text."
+            raise errors.InvalidRequest(text, param="messages")
