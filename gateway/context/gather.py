@@ -165,6 +165,26 @@ class ContextGatherer:
             await self.whole.fetch(history, self._request.messages)
         return await self.read(history, budget, self._first_stays(history))
 
+    async def as_told(self, history: ConversationHistory) -> list[dict[str, Any]]:
+        """Returns all messages of a conversation and the documents attached to it or to the request, with texts in
+        place of those documents that the model does not read itself. Raises: as `gather`."""
+        texts: dict[FilePlace, str] = {}
+        if file_reader.has_named_pictures(history.messages):
+            await self.whole.fetch(history, self._request.messages)
+        if file_reader.has_files(history.messages):
+            native = await self.natives.of(history, self._first_stays(history), counted=True)
+            texts, _ = await self._texts(history.messages, history.stored, native)
+        messages = [*history.instructions, *(message.body for message in history.messages)]
+        first = len(history.instructions)
+        for (index, number), text in texts.items():
+            body = messages[first + index]
+            parts = [*body["content"]]
+            parts[number] = {"type": "text", "text": text}
+            messages[first + index] = {**body, "content": parts}
+        attached: list[str | None] = [each.content for each in history.attachments]
+        attached += [each.content for each in self._request.attachments]
+        return messages + [{"role": "user", "content": text} for text in attached if text]
+
     async def supply(self, lack: MissingInput, inputs: ContextInputs) -> ContextInputs:
         """Reads what a window lacked, and returns the inputs with it. PDFs become text from the oldest on; if that
         changes nothing, all do. Raises: as `gather`."""

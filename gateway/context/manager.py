@@ -513,15 +513,18 @@ class ContextManager:
         self.as_sent(request, facts, budget)
         await self.build(request, rebuild.new_history(request), facts, budget)
 
-    async def count(self, request: ChatRequest, facts: ModelFacts) -> int:
-        """Counts the tokens of a request as it was sent, by the rules of its budget (guarantee §4 I1)."""
+    async def count(self, request: ChatRequest, facts: ModelFacts, history: ConversationHistory | None = None) -> int:
+        """Counts the tokens of a request as it was sent, by the rules of its budget (guarantee §4 I1); documents count
+        as they are forwarded.
+        `history`: the conversation that it continues, with its own messages; None: it stands alone.
+        Raises: as `ContextGatherer.gather`."""
         await self._counters.ready(facts)
-        counter = self._counters.counter(facts)
-        gatherer = self._gatherer(request, facts)
-        if facts.supports_pdf_input:
-            await gatherer.natives.note_in(request.messages)
-        await gatherer.whole.fetch_sent(request.messages)
-        return await offload_if(request.size >= INLINE_CHARS, prompt_tokens, counter, request.messages, request.forward)
+        is_small = history is None and request.size < INLINE_CHARS
+        if history is None:
+            sent = (conversation.new_message(body, number) for number, body in enumerate(request.messages))
+            history = ConversationHistory(None, created=True, instructions=(), messages=tuple(sent))
+        messages = await self._gatherer(request, facts).as_told(history)
+        return await offload_if(not is_small, prompt_tokens, self._counters.counter(facts), messages, request.forward)
 
     async def with_older(
         self,

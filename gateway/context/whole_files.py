@@ -21,7 +21,6 @@ from gateway.core.tasks import offload_if
 from gateway.core.types import items, window
 from gateway.core.types.artifacts import FilePlace
 from gateway.core.types.chat import ChatRequest, ModelFacts, RequestCaller, StoredFile
-from gateway.core.types.content_parts import dicts_of
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.documents import DocumentOwner, file_reader
 
@@ -73,11 +72,6 @@ class WholeFiles:
         first = window.first_forwarded(history.frame, history.messages)
         for part in _parts(message.body for message in history.messages[first : history.stored]):
             await self._picture(part, None)
-
-    async def fetch_sent(self, sent: Sequence[Message]) -> None:
-        """Fetches the images of a request that has no conversation. Raises: as `fetch`."""
-        for part in _parts(sent):
-            await self._picture(part, sent)
 
     async def fetch_all(self, sent: Sequence[Message]) -> None:
         """Fetches all files of a request that is passed on. Ids that do not have the form of stored ids stay unchanged.
@@ -252,12 +246,6 @@ class NativeFiles:
             await offload_if(chars > INLINE_PDF_CHARS, self.counters.note_pdf, self.facts, data, reading, file_id)
         self.digests |= {digest: None} if keep and file is not None else {}
         return file
-
-    async def note_in(self, messages: Sequence[dict[str, Any]]) -> None:
-        """Counts the PDFs in messages."""
-        await self._fetch(messages, counted=True)
-        contents = (message.get("content") for message in messages)
-        await self._note([part for content in contents for part in dicts_of(content)])
 
     async def _note(self, parts: Iterable[dict[str, Any]]) -> None:
         """Reads and counts PDFs whose costs are not known."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from gateway.billing import AdmissionRequest, AdmittedRequest, Quota
 from gateway.conversations import rebuild
-from gateway.core import errors, ids, jsons, ports
+from gateway.core import errors, ids, ports
 from gateway.core.config.settings import Settings
 from gateway.core.formats import stream_record
 from gateway.core.formats.stream_record import ChunkRelay, Chunks
@@ -216,18 +216,19 @@ class Pipeline:
         self._attempts.routes.check_model(model, caller)
 
     async def count(self, request: ChatRequest, *, with_history: bool = False) -> int:
-        """Counts the tokens of a request's prompt as it was sent.
+        """Counts the tokens of a request's prompt as it was sent, with its documents.
         `with_history`: the whole history that the request names is part of its prompt.
-        Raises ModelNotFound, ModelNotAllowed, Unauthorized: its model cannot answer this caller; with a history also
-        as `rebuild.build_llm_messages`."""
+        Raises ModelNotFound, ModelNotAllowed, Unauthorized: its model cannot answer this caller; NotFound,
+        InvalidRequest: a document cannot be read; with a history also as `rebuild.build_llm_messages`."""
         deployment, router = self._attempts.routes.check_model(request.model, request.caller), self._parts.router
         await router.learn(request.model, deployment)
+        if request.attachments:
+            request = await self._parts.attachments.with_contents(request)
+        history = None
         if with_history and request.conversation != UNNAMED:
             options = rebuild.RebuildOptions(remembers=False)
             history = await rebuild.build_llm_messages(request, self._parts.store, options)
-            messages = *history.instructions, *(each.body for each in history.messages)
-            request = replace(request, messages=messages, size=len(jsons.dumps(messages)))
-        return await self._parts.context.count(request, router.facts(request.model, deployment))
+        return await self._parts.context.count(request, router.facts(request.model, deployment), history)
 
 
 def open_pipeline(settings: Settings, parts: PipelineParts) -> Pipeline:

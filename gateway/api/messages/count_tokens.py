@@ -25,8 +25,8 @@ CountedTokens = shape("CountedTokens", "Tokens of a prompt.", {"input_tokens": i
 
 
 class CountTokens:
-    """Counts the tokens of a request's prompt, with the counter that budgets use. No model is called, nothing is
-    stored, and nothing that is stored is counted."""
+    """Counts the tokens of a request's prompt and its documents, with the counter that budgets use. No model is called,
+    nothing is stored, and no history is counted."""
 
     def __init__(self, pipeline: Pipeline, auth: KeyAuthenticator, settings: Settings, clock: ports.Clock) -> None:
         self._pipeline = pipeline

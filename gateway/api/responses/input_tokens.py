@@ -25,8 +25,8 @@ InputTokens = shape(
 
 @dataclass(slots=True)
 class InputTokensEndpoint:
-    """Counts the tokens of a request's prompt, with the counter that budgets use, including the whole history that the
-    request names. No model is called, and nothing is stored."""
+    """Counts the tokens of a request's prompt, with the counter that budgets use, including its documents and the whole
+    history that it names. No model is called, and nothing is stored."""
 
     _pipeline: Pipeline
     _auth: KeyAuthenticator

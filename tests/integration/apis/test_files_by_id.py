@@ -327,3 +327,31 @@ def test_s14_5_an_upstream_without_files(
         answer = bare.post("/files", files={"file": ("a.txt", b"x")}, data={"purpose": "user_data"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "files_not_kept")
     assert "files.serve" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("road", ["/responses/input_tokens", "/messages/count_tokens", "/compress"])
+def test_s10_1_a_count_holds_what_its_documents_say(keeping: GatewayProcess, road: str) -> None:
+    """By its id a document was a few tokens, and in base64 five times what it says."""
+    told = " ".join(f"Lamp {number} burns." for number in range(3000))
+    name, raw = "lamps.txt", told.encode()
+    file_id, is_anthropics = uploaded(keeping, raw, name, "text/plain"), road.startswith("/messages")
+    source = {"type": "base64", "media_type": "text/plain", "data": base64.b64encode(raw).decode()}
+    by_id: Json = block(file_id, "document") if is_anthropics else {"type": "file", "file": {"file_id": file_id}}
+    inline: Json = {"type": "file", "file": {"filename": name, "file_data": url_of(raw, "text/plain")}}
+    if road.startswith("/responses"):
+        by_id, inline = {"type": "input_file", **by_id["file"]}, {"type": "input_file", **inline["file"]}
+    inline = {"type": "document", "source": source} if is_anthropics else inline
+
+    def counted(content: Any, **more: Any) -> int:
+        body = {("input" if road.startswith("/responses") else "messages"): [user(content)], **more}
+        answer = posted(keeping, (road, body))
+        return int(answer["tokens_before"] if road == "/compress" else answer["input_tokens"])
+
+    alone = counted(told)
+    assert alone > 10_000
+    assert counted([by_id]) == pytest.approx(alone, rel=0.02)
+    assert counted([inline]) == pytest.approx(alone, rel=0.02)
+    assert counted(ASK, attachments=[{"file_id": file_id}]) == pytest.approx(alone, rel=0.02)
+    deleted(keeping, file_id)
+    field = "input" if road.startswith("/responses") else "messages"
+    assert refused(keeping, (road, {field: [user([by_id])]}))[::2] == (404, "file_not_found")
