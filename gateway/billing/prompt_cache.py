@@ -6,7 +6,7 @@ its latest messages with all before it. So no history is walked, and any replica
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from itertools import takewhile
@@ -73,7 +73,9 @@ def cache_lifetime(
         if fields.get(RETENTION) is not None:
             return FOR_AN_HOUR if fields[RETENTION] == "in_memory" else FOR_A_DAY
     marks = [mark.value for mark in request.native.marks] if request.native is not None else []
-    if any(map(_is_for_an_hour, marks)) or any(map(_has_hour, _marked(request, messages))):
+    tools = [tool for fields in _bodies(request) for tool in dicts_of(fields.get("tools"))]
+    marks += [mark for each in (*_bodies(request), *tools, *messages) for mark in breakpoints_in(each)]
+    if any(map(_is_for_an_hour, marks)):
         return FOR_AN_HOUR
     return LIFETIME if WRITE in prices else LIFETIME_AT_LEAST
 
@@ -84,25 +86,24 @@ def _bodies(request: ChatRequest) -> Iterable[Mapping[str, Any]]:
         yield request.native.fields
 
 
-def _marked(request: ChatRequest, messages: Iterable[Mapping[str, Any]]) -> Iterable[Any]:
-    for fields in _bodies(request):
-        yield fields
-        yield from fields.get("tools") or ()
-    for message in messages:
-        yield message
-        yield from parts_of(message.get("content"))
-
-
+MARKED_PARTS = ("content", "tool_calls", items.ANTHROPIC_BLOCKS)
 MAX_BREAKPOINTS = 4
 """Anthropic accepts no more in a request."""
 
 
-def breakpoints_in(value: Mapping[str, Any]) -> Iterator[Any]:
-    """Yields the breakpoints of a message or a tool, those of its parts, calls and function first."""
-    inner = (value.get("content"), value.get("tool_calls"), [value.get("function")], value.get(items.ANTHROPIC_BLOCKS))
-    for each in (*(part for parts in inner for part in dicts_of(parts)), value):
-        if items.BREAKPOINT in each:
-            yield each[items.BREAKPOINT]
+def breakpoints_in(value: Mapping[str, Any]) -> list[Any]:
+    """Returns the breakpoints of a message or a tool, those of its parts, calls and function first."""
+    found: list[Any] = []
+    for name in MARKED_PARTS:
+        parts = value.get(name)
+        if type(parts) is list:  # mostly not
+            found += [part[items.BREAKPOINT] for part in parts if type(part) is dict and items.BREAKPOINT in part]
+    function = value.get("function")
+    if type(function) is dict and items.BREAKPOINT in function:
+        found.append(function[items.BREAKPOINT])
+    if items.BREAKPOINT in value:
+        found.append(value[items.BREAKPOINT])
+    return found
 
 
 def all_breakpoints(
@@ -122,10 +123,6 @@ def all_breakpoints(
         own = (mark.message for mark in request.native.marks)
         at += [index if index < leading else index + moved for index in own]
     return tuple(at) if len(at) + beside >= MAX_BREAKPOINTS else None
-
-
-def _has_hour(value: Any) -> bool:
-    return isinstance(value, dict) and items.BREAKPOINT in value and _is_for_an_hour(value[items.BREAKPOINT])
 
 
 def _is_for_an_hour(value: Any) -> bool:

@@ -410,11 +410,12 @@ def with_breakpoints(
     own = [mark for each in (forward, *tools, *messages) for mark in prompt_cache.breakpoints_in(each)]
     if own and (not kept or len(own) >= prompt_cache.MAX_BREAKPOINTS):
         return messages
-    sizes = list(accumulate(map(_size, messages), initial=sum(len(str(tool)) for tool in tools)))[1:]
+    sizes = accumulate(map(_size, messages), initial=sum(len(str(tool)) for tool in tools))
+    first = next((index for index, size in enumerate(sizes, -1) if size >= MIN_CACHED_CHARS), len(messages))
     marked = list(messages)
     behind_kept = {at for at in (_last_possible(messages, min(kept, len(messages)) - 1),) if at is not None}
     for at in behind_kept if own else behind_kept | _positions(messages, goes_on=goes_on):
-        if sizes[at] >= MIN_CACHED_CHARS and not any(prompt_cache.breakpoints_in(messages[at])):
+        if at >= first and not any(prompt_cache.breakpoints_in(messages[at])):
             behind = (mark for message in messages[at + 1 :] for mark in prompt_cache.breakpoints_in(message))
             mark = next(behind, own[-1]) if own else dict(EPHEMERAL)  # none may live shorter than the one behind it
             whole = translated and messages[at]["role"] == "tool"

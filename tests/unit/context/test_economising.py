@@ -103,10 +103,13 @@ async def test_s4_i7_nothing_leaves(idle: timedelta | None, more: Json) -> None:
 
 
 async def test_s4_i7_a_client_that_pays_for_an_hour_has_an_hour() -> None:
-    marked = {"type": "text", "text": "Mend the harbour.", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
-    messages = [user([marked]), *loop(20)[1:]]
-    assert left(await built(messages, timedelta(minutes=59))) == []
-    assert left(await built(messages, timedelta(minutes=61))) == OLD
+    """Wherever its mark stands: on a text, or on a call."""
+    mark = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    first, call, *rest = loop(20)
+    on_call = {**call, "tool_calls": [{**each, **mark} for each in call["tool_calls"]]}
+    for begins in ([user([{"type": "text", "text": "Mend the harbour.", **mark}]), call], [first, on_call]):
+        assert left(await built([*begins, *rest], timedelta(minutes=59))) == []
+        assert left(await built([*begins, *rest], timedelta(minutes=61))) == OLD
 
 
 async def test_s4_i7_an_hour_that_was_paid_for_is_an_hour_whatever_is_sent_now() -> None:

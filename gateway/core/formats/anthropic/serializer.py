@@ -179,7 +179,11 @@ def arguments_of(text: Any) -> Json:
         found = jsons.loads_answer(text.encode("utf-8", "surrogatepass")) if isinstance(text, str) else text
     except jsons.JSONDecodeError:
         found = text
-    return dict(jsons.with_whole_characters(found) if isinstance(found, dict) else {"arguments": text})
+    if not isinstance(found, dict):
+        return {"arguments": text}
+    if type(text) is str and text.isascii() and "\\u" not in text:  # nothing but an escape could be half a character
+        return found
+    return dict(jsons.with_whole_characters(found))
 
 
 def usage_of(usage: Any) -> Json | None:
@@ -452,8 +456,9 @@ def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:
             turns[-1]["content"] += blocks
         else:
             turns.append({"role": speaker, "content": blocks})
-    for turn in turns:  # an all-blank message stays: its sender is to learn of the error
-        turn["content"] = [block for block in turn["content"] if not _is_blank(block)] or turn["content"]
+    for turn in turns:
+        if any(map(_is_blank, turn["content"])):  # an all-blank message stays: its sender is to learn of the error
+            turn["content"] = [block for block in turn["content"] if not _is_blank(block)] or turn["content"]
     return [block for block in system if not _is_blank(block)], turns
 
 
@@ -488,21 +493,21 @@ class CallPairs:
 def _answer(message: Json, ids: CallPairs) -> list[Block]:
     """Returns the blocks of an assistant's message: its native blocks if it has any, or thoughts, text and calls."""
     calls = named_calls(message)
-    named = {str(call.get("id")) for call in calls}
     kept = message.get(ANTHROPIC_BLOCKS)
     if isinstance(kept, list) and kept:
+        named = {str(call.get("id")) for call in calls}
         still = [block for block in kept if _still_said(block, named, message)]
         said = [{**b, "id": ids.of_call(str(b.get("id")))} if b.get("type") == "tool_use" else b for b in still]
         return _with_breakpoint(said, message)
-    thoughts = [block for block in message.get("thinking_blocks") or () if isinstance(block, dict)]
-    # Anthropic does not accept unsigned thoughts
-    blocks = [
-        b for b in thoughts if b.get("type") in THOUGHT_BLOCKS and (b["type"] != "thinking" or b.get("signature"))
-    ]
-    blocks += [block for block in _said(message.get("content")) if not _is_blank(block)]
+    blocks: list[Block] = []
+    if thoughts := message.get("thinking_blocks"):  # Anthropic does not accept unsigned ones
+        thoughts = [b for b in dicts_of(thoughts) if b.get("type") in THOUGHT_BLOCKS]
+        blocks = [b for b in thoughts if b["type"] != "thinking" or b.get("signature")]
+    if content := message.get("content"):
+        blocks += [block for block in _said(content) if not _is_blank(block)]
     if isinstance(message.get("refusal"), str) and message["refusal"]:
         blocks.append({"type": "text", "text": message["refusal"]})
-    return _with_breakpoint([*blocks, *(_call(call, ids) for call in calls)], message)
+    return _with_breakpoint(blocks + [_call(call, ids) for call in calls], message)
 
 
 def _still_said(block: Any, named: set[str], message: Json) -> bool:
