@@ -19,9 +19,20 @@ from tests.unit.making import chat
 Json = dict[str, Any]
 MARK = {"type": "ephemeral"}
 ASKED: Json = {"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "hi"}]}
+FOUND = {"type": "search_result", "source": "s", "title": "t"}
 BAD: list[tuple[Json, str]] = [
     ({"max_tokens": None}, "max_tokens"),
     ({"messages": []}, "messages"),
+    ({"messages": "hello"}, "messages"),
+    ({"messages": ["hello"]}, "messages[0]"),
+    ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
+    ({"messages": [{"role": "user", "content": [{**FOUND, "content": 7}]}]}, "messages[0].content[0].content"),
+    ({"system": 7}, "system"),
+    ({"tools": "weather"}, "tools"),
+    ({"tools": [{"type": "web_search_20250305", "name": []}]}, "tools[0].name"),
+    ({"context_management": {"edits": 7}}, "context_management"),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
     ({"messages": [{"role": "user"}]}, "messages[0].content"),
     ({"messages": [{"role": "user", "content": ["x"]}]}, "messages[0].content[0]"),
