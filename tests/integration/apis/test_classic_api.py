@@ -441,3 +441,11 @@ def test_s11_10_the_prompt_profile_of_a_message(start_gateway: GatewayFactory, u
 def test_s11_10_without_profiles_there_is_no_mode(client: httpx.Client) -> None:
     found = client.get("/debug/prompt-info", params={"message": "Create"}).json()
     assert (found["mode"], found["reason"]) == (None, "no_prompt_profiles")
+
+
+def test_s11_10_health_tells_statistics_to_holders_of_a_key(start_gateway: GatewayFactory) -> None:
+    """§8, §11.9, §11.10."""
+    gateway = start_gateway({"auth": {"keys": [{"key": "sk-gateway-key", "tenant": "a"}]}})
+    with classic(gateway, "sk-wrong") as stranger, classic(gateway, "sk-gateway-key") as client:
+        assert stranger.get("/health").json() == {"status": "ok"}
+        assert client.get("/health").json()["context"]["memory"]["paths"]["kept"] == 0

@@ -155,6 +155,8 @@ def test_s2_a_deleted_attachment_enters_no_context(gateway: GatewayProcess, upst
         for method in ("GET", "DELETE"):
             again = client.request(method, f"/conversations/{home}/attachments/{gone}")
             assert (again.status_code, again.json()["error"]["code"]) == (404, "attachment_not_found")
+        for odd in ("art_none", "%00", "x" * 500):
+            assert client.get(f"/conversations/{home}/attachments/{odd}").status_code == 404
         exported = client.get(f"/conversations/{home}/export").text
     assert lamps(20)[:200] not in exported
     after = chat(gateway, model="gpt-4o", messages=[user("And of lamp 8, and in the other?")], conversation=home)
