@@ -54,7 +54,7 @@ class Published:
         self._since = 0.0
         self._not_before = -math.inf
         self._asking: asyncio.Task[None] | None = None
-        self._fault = "The identity provider cannot be asked. Keys count all the same."
+        self._fault = "The identity provider cannot be asked. Keys still work."
 
     async def get(self, *, newer_than: float | None = None) -> tuple[dict[str, Any], float]:
         """Returns the document, and the monotonic time from which it is known.

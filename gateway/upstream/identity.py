@@ -64,5 +64,5 @@ class HttpIdentityDocuments:
 
 def _away(url: str, what: str) -> errors.IdentityProviderUnavailable:
     return errors.IdentityProviderUnavailable(
-        f"The identity provider ({urlsplit(url).hostname}) {what}. Keys count all the same."
+        f"The identity provider ({urlsplit(url).hostname}) {what}. Keys still work."
     )

@@ -154,12 +154,13 @@ def section(raw: dict[str, Any], name: str, origin: str) -> dict[str, Any]:
 
 def resolve(value: Any, environ: Mapping[str, str], where: str, missing: Callable[[str, str], Any]) -> Any:
     """Replaces each `os.environ/NAME` in a value by the variable's value.
-    `missing`: called with the path and the name of a variable that is not set; returns the replacement, or raises."""
+    `missing`: called with the path and the name of a variable that is not set, or empty; returns what replaces it, or
+    raises."""
     if isinstance(value, dict):
         return {str(k): resolve(v, environ, f"{where}.{k}".lstrip("."), missing) for k, v in value.items()}
     if isinstance(value, list):
         return [resolve(v, environ, f"{where}[{i}]", missing) for i, v in enumerate(value)]
     if isinstance(value, str) and value.startswith(ENVIRONMENT_REFERENCE):
         name = value.removeprefix(ENVIRONMENT_REFERENCE)
-        return environ[name] if name in environ else missing(where, name)
+        return (name in environ and environ[name]) or missing(where, name)
     return value

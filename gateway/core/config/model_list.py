@@ -95,7 +95,7 @@ class LitellmParams(_Priced):
 
     model: str = Field(min_length=1, description="`provider/model` ([providers](providers.md)).")
     api_base: str | None = Field(None, description="The provider's address.")
-    api_key: setting_sections.ProviderKey | None = Field(
+    api_key: setting_sections.ProviderKey = Field(
         None, description="The operator's key; without one, the client's own is sent."
     )
     organization: Annotated[str | None, BeforeValidator(_first_of)] = Field(None, description="Sent along.")

@@ -70,14 +70,14 @@ def _origin(text: str) -> str:
     return text.lower()
 
 
-def _sendable(key: SecretStr) -> SecretStr:
-    if not re.fullmatch("[ -~]*", key.get_secret_value()):
+def _sendable(key: SecretStr | None) -> SecretStr | None:
+    if key is not None and not re.fullmatch("[ -~]*", key.get_secret_value()):
         raise ValueError("must hold printable ASCII characters only, in one line")
     return key
 
 
 Origin = Annotated[str, AfterValidator(_origin)]
-ProviderKey = Annotated[SecretStr, AfterValidator(_sendable)]
+ProviderKey = Annotated[SecretStr | None, AfterValidator(_sendable)]
 RelayPattern = Annotated[str, AfterValidator(_relay_pattern)]
 ToolPattern = Annotated[str, Field(min_length=1, max_length=200)]
 Price = Annotated[Decimal, BeforeValidator(_exact_decimal), Field(ge=0)]

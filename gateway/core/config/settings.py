@@ -374,7 +374,7 @@ class UpstreamSettings(UpstreamTimeouts):
     """The default upstream, for models that `model_list` does not name, and what holds for all."""
 
     api_base: str = Field("https://api.openai.com/v1", description="Default upstream.")
-    api_key: ProviderKey | None = Field(None, description="Operator's key for it.")
+    api_key: ProviderKey = Field(None, description="Operator's key for it.")
     anthropic_api_base: str = Field(
         "https://api.anthropic.com",
         description="Where `/v1/messages` requests for `claude-…` go [with a client's own Anthropic "

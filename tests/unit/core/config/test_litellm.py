@@ -74,8 +74,10 @@ def test_s9_what_a_production_file_becomes() -> None:
     assert not any("gpt-4o" in warning for warning in settings.warnings), "several entries are one group"
 
 
-def test_s9_a_model_whose_key_is_not_set_says_so_and_the_others_serve() -> None:
-    settings = load_settings(str(FILES[2]), {**MASTER, "HOUSE_KEY": "sk-house"})
+@pytest.mark.parametrize("unset", [{}, {"AZURE_API_KEY_EU": "", "AWS_KEY": "", "AWS_SECRET": ""}])
+def test_s9_a_model_whose_key_is_not_set_says_so_and_the_others_serve(unset: dict[str, str]) -> None:
+    """With an empty one, its clients' own keys would go to its provider."""
+    settings = load_settings(str(FILES[2]), {**MASTER, **unset, "HOUSE_KEY": "sk-house"})
     problems = {entry.model_name: unsupported(entry) for entry in reversed(settings.model_list)}
     assert problems["gpt-4o"] == "the environment has no AZURE_API_KEY_EU"
     assert problems["claude"] == "the environment has no AWS_KEY and no AWS_SECRET"
