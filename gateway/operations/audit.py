@@ -77,7 +77,7 @@ async def checked_sums(transactions: DatabaseTransactions) -> CheckedSums:
 def missing_line(missing: int) -> str:
     """Renders how many bills the sums do not include yet."""
     count = f"{bill.MAX_UNCOUNTED_BILLS} or more" if missing >= bill.MAX_UNCOUNTED_BILLS else str(missing)
-    return f"{count} bills of an older version are in no sums yet: `gateway serve` adds them"
+    return f"{count} bills of an older version are in no sums yet: `gateway serve` adds them within five minutes"
 
 
 def _count(number: int, name: str) -> str:

@@ -68,7 +68,8 @@ async def tell_missing(transactions: DatabaseTransactions, err: TextIO) -> int:
     """Counts the bills of an older version that the sums lack yet, and reports them on `err` (guarantee §13.1)."""
     missing = await bills.count_older(transactions)
     if missing:
-        err.write(f"{missing} bills that an older version wrote are in no sums yet: a running server adds them\n")
+        text = "bills of an older version are in no sums yet: `gateway serve` adds them within five minutes"
+        err.write(f"{missing} {text}\n")
     return missing
 
 

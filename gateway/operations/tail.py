@@ -186,7 +186,7 @@ def _pieces(line: report_lists.RequestLine, metadata: Mapping[str, Any], *, of_a
         (("estimated" if line.estimated else "", "yellow"), 8),
         ((took, FAINT), 4),
         ((" ".join(filter(None, (line.endpoint, more["strategy"]))), ""), 6),
-        ((f"{len(more['warnings'])} warnings" if more["warnings"] else "", "yellow"), 8),
+        ((f"warnings: {len(more['warnings'])}" if more["warnings"] else "", "yellow"), 8),
         ((line.tenant if of_all else "", FAINT), 10),
         ((line.user or "", WHO_STYLE), 7),
         ((line.agent or "", WHO_STYLE), 9),
