@@ -155,7 +155,7 @@ def _text(value: Any) -> str:
 def _resolve_models(moved: ImportedConfig, credentials: Any) -> None:
     """Fills in what the entries of `model_list` take from the environment and from `credential_list`.
 
-    A model whose address or key is missing in the environment is not served and reports why; the others are served.
+    A model whose address or key is missing is not served and reports why; the others are served.
     """
     models = moved.raw.get("model_list")
     if not isinstance(models, list):
@@ -173,7 +173,7 @@ def _entry(moved: ImportedConfig, entry: Any, named: dict[str, Any], where: str)
 
     def missing(path: str, name: str) -> None:
         if path.split(".")[-1] not in ROUTER_PARAMETERS:
-            unset.append(name)
+            unset.append(f"the environment has no {name}")
 
     def unknown(path: str, name: str) -> None:
         moved.warnings.append(f"{path} is left out: the environment has no {name}")
@@ -182,6 +182,8 @@ def _entry(moved: ImportedConfig, entry: Any, named: dict[str, Any], where: str)
         credential = params.get("litellm_credential_name")
         extra = named.get(str(credential), {})
         if credential is not None and not extra:
+            if not params.get("api_key"):  # its clients' own keys would go to the provider
+                unset.append(f"credential_list does not have {credential}")
             moved.warnings.append(f"{where}.litellm_params: credential_list does not have {credential}")
         params = {**extra, **{name: value for name, value in params.items() if value is not None}}
         params = resolve(params, moved.environ, f"{where}.litellm_params", missing)

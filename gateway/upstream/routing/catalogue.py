@@ -204,7 +204,7 @@ def unsupported(entry: ModelEntry) -> str | None:
     """Returns why an entry cannot be served, or None."""
     params = entry.litellm_params
     if entry.unset:
-        return f"the environment has no {' and no '.join(entry.unset)}"
+        return " and ".join(entry.unset)
     provider, _ = provider_of(entry)
     if params.custom_llm_provider and not known(provider):
         return f"the provider {provider!r} is not known"

@@ -80,20 +80,24 @@ def test_s9_a_model_whose_key_is_not_set_says_so_and_the_others_serve(unset: dic
     settings = load_settings(str(FILES[2]), {**MASTER, **unset, "HOUSE_KEY": "sk-house"})
     problems = {entry.model_name: unsupported(entry) for entry in reversed(settings.model_list)}
     assert problems["gpt-4o"] == "the environment has no AZURE_API_KEY_EU"
-    assert problems["claude"] == "the environment has no AWS_KEY and no AWS_SECRET"
+    assert problems["claude"] == "the environment has no AWS_KEY and the environment has no AWS_SECRET"
     assert problems["gpt-4"] == problems["gpt-4o"]
     assert (problems["house"], problems["team"]) == (None, None)
 
 
 def test_s9_an_entry_whose_credential_is_nowhere_is_warned_about(tmp_path: Path) -> None:
-    """It has no key then: its clients' own would go up."""
-    entries = [
-        {"model_name": name, "litellm_params": {"model": "openai/m", "litellm_credential_name": name}}
-        for name in ("house", "huose")
+    """And not served, unless it has a key of its own: its clients' own would go up."""
+    params: list[dict[str, str]] = [
+        {"litellm_credential_name": "house"},
+        {"litellm_credential_name": "huose"},
+        {"litellm_credential_name": "huose", "api_key": "sk-own"},
     ]
+    entries = [{"model_name": "m", "litellm_params": {"model": "openai/m", **each}} for each in params]
     house = {"credential_name": "house", "credential_values": {"api_key": "sk-house"}}
-    (warning,) = load(tmp_path, {"model_list": entries, "credential_list": [house]}).warnings
-    assert warning == "model_list[1].litellm_params: credential_list does not have huose"
+    settings = load(tmp_path, {"model_list": entries, "credential_list": [house]})
+    why = "credential_list does not have huose"
+    assert settings.warnings == tuple(f"model_list[{number}].litellm_params: {why}" for number in (1, 2))
+    assert [unsupported(entry) for entry in settings.model_list] == [None, why, None]
 
 
 def test_s9_a_short_master_key_works_and_is_warned_about_beyond_loopback(tmp_path: Path) -> None:
