@@ -267,6 +267,20 @@ async def test_s7_a_part_without_what_it_is_of_is_named(provider: respx.Route, p
     assert not provider.calls
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("reasoning_effort", "auto"),
+        ("web_search_options", "x"),
+        ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]),
+    ],
+)
+async def test_s7_what_litellm_refuses_is_named(provider: respx.Route, name: str, value: Any) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        await complete(deployment(PRO), **{name: value})
+    assert (caught.value.param, provider.calls.call_count) == (name, 0)
+
+
 async def test_s7_a_tool_without_a_schema_is_named(provider: respx.Route) -> None:
     function = {"name": "weather", "parameters": {"type": "object", "properties": {"at": {"properties": ["x"]}}}}
     with pytest.raises(InvalidRequest) as caught:

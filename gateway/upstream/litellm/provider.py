@@ -28,15 +28,21 @@ from gateway.upstream.routing.deployments import REQUEST_FIELDS
 
 ERROR_PREFIX = re.compile(r"^(\s*(litellm\.)?\w*(Error|Exception)\s*[:-]+\s*)+")
 ASIDE = re.compile(
-    r"\s*\.?\s*(Received Messages=|Traceback \(most recent|To drop these|Example Expected|This looks like a bug in|"
+    r"\s*\.?\s*(Received Messages=|Traceback \(most recent|To drop th|Example Expected|This looks like a bug in|"
     r"Handle with `litellm).*",
     re.DOTALL,
 )
 NAMED_PARAMETER = re.compile(
-    r"parameters: \['(\w+)'|\b(tool_choice|response_format|tool type|Image url|(?:user|system) message)s?\b"
+    r"parameters: \['(\w+)'|^Invalid `(\w+)`|\b(tool_choice|response_format|tool type|reasoning effort|"
+    r"WebSearchOptions|Image url|image received|(?:user|system) message)s?\b"
 )
 """How litellm names a field that it refuses, or an element of one."""
-FIELDS_OF_ELEMENTS = {"tool type": "tools"} | dict.fromkeys(("Image url", "user message", "system message"), "messages")
+FIELDS_OF_ELEMENTS = {
+    **dict.fromkeys(("Image url", "image received", "user message", "system message"), "messages"),
+    "tool type": "tools",
+    "reasoning effort": "reasoning_effort",
+    "WebSearchOptions": "web_search_options",
+}
 SECRET_OPTION = re.compile(r"key|secret|token|credential|password")
 MAX_MESSAGE_CHARS = 1000
 ERROR_TYPES_BY_STATUS = {
@@ -140,7 +146,7 @@ def _without_answer(error: BaseException, status: int, deployment: ModelDeployme
     if status in (404, 429) or (status >= 500 and "APIConnectionError" not in names and not is_litellms):
         return said(status, text, None, dict(getattr(response, "headers", None) or {}), deployment)
     field = NAMED_PARAMETER.search(text)
-    named = (field[1] or field[2]) if field else None
+    named = next(filter(None, field.groups())) if field else None
     code = "unsupported_parameter" if "UnsupportedParamsError" in names else "invalid_request"
     return errors.InvalidRequest(text, param=FIELDS_OF_ELEMENTS.get(named, named) if named else None, code=code)
 
