@@ -40,8 +40,8 @@ TRIES = 8
 """Ends of objects that are tried as the end of a message."""
 LISTS = {name: re.compile(rb'"%b"\s*:\s*\[\s*' % name.encode()) for name in ("messages", "input")}
 """Where the list begins of which requests share the beginning."""
-AFTER_OBJECT = re.compile(rb',\s*\{\s*"|\]\s*(?:,\s*"|\})')
-"""What follows an object in a list, and in a text only where that ends so: quotes in texts are escaped."""
+AFTER_OBJECT = re.compile(rb',\s*\{\s*"|\]\s*(?:,\s*"|\}\s*\Z)')
+"""What follows the last shared object of a list, and in a text only where that ends so: quotes in texts are escaped."""
 UNKEPT = nullcontext()
 
 

@@ -48,12 +48,12 @@ def resends() -> BodyCache:
     return BodyCache(2**24, HandClock())
 
 
-def messages(count: int) -> list[Json]:
+def messages(count: int, text: str = "long words " * 100) -> list[Json]:
     """An agent's step: a question, then calls with long results, the last of which is marked for the cache."""
     found: list[Json] = [{"role": "user", "content": "go"}]
     for number in range(count):
         call = {"type": "tool_use", "id": f"c{number}", "name": "f", "input": {"n": number}}
-        result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": "long words " * 100}
+        result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text}
         found += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
     found[-1]["content"][-1]["cache_control"] = MARK
     return found
@@ -109,6 +109,14 @@ def test_a_step_is_recognised_by_the_one_before_it(resends: BodyCache, api: Api)
         assert second.native == alone.native
         assert second.native is not None
         assert second.native.marks == (CacheMark(len(second.messages) - 1, None, MARK),)
+
+
+def test_a_step_is_recognised_where_results_are_full_of_braces(resends: BodyCache) -> None:
+    """The body differs from the one before where its mark for the cache was, behind much that may end an object."""
+    for steps in range(STEPS, STEPS + 3):
+        said = messages(steps, 'if (a) { b = [{"c": {}}, {"d": 1}]; },\n{ "e": f },{"g": [{}]}' * 30)
+        found = answered(resends, "messages", {"max_tokens": 99, "messages": said})
+        assert found.known.count == (2 * steps - 2 if steps > STEPS else 0)
 
 
 @pytest.mark.parametrize("api", APIS)
