@@ -189,10 +189,15 @@ def _places(
     return (f"at the upstream of {printing.in_short(list(found))}" if found else ""), places
 
 
+def _served_names(settings: Settings) -> list[str]:
+    """Lists the models of `model_list` that can be served; without a list, an empty name: the default upstream."""
+    names = [entry.model_name for entry in settings.model_list if catalogue.unsupported(entry) is None]
+    return list(dict.fromkeys(names)) if settings.model_list else [""]
+
+
 def _primaries(settings: Settings, router: ConfiguredRouter) -> Iterator[tuple[str, ModelDeployment]]:
     """Yields the primary models that the configuration names, each with its deployments; else the default upstream."""
-    names = dict.fromkeys(entry.model_name for entry in settings.model_list if catalogue.unsupported(entry) is None)
-    for name in names or [""]:
+    for name in _served_names(settings):
         try:
             for each in router.all_of(name, CALLER) if name else [router.default(name, CALLER)]:
                 yield name, each
@@ -238,11 +243,10 @@ async def check_upstreams(settings: Settings) -> AsyncIterator[CheckResult]:
     client = new_client(ConnectionPool(10))
     told = DiscoveredModels(client, SystemClock())
     router, reaching = ConfiguredRouter(settings, ModelCatalogue(), told), UpstreamProbes(client)
-    names = dict.fromkeys(entry.model_name for entry in settings.model_list if catalogue.unsupported(entry) is None)
     try:
         for result in _fallbacks(settings, router):
             yield result
-        for name in names or [None]:
+        for name in _served_names(settings):
             try:
                 deployments = router.all_of(name, CALLER) if name else [router.default("", CALLER)]
             except errors.Unauthorized:
@@ -262,7 +266,7 @@ async def check_upstreams(settings: Settings) -> AsyncIterator[CheckResult]:
                 if _address(asked) not in reaching.told:
                     reaching.told.add(_address(asked))
                     title = f"upstream {where}" if where else "upstream.api_base"
-                    yield _upstream(title, asked, found, is_named=name is not None)
+                    yield _upstream(title, asked, found, is_named=bool(name))
                 if name and "*" not in name and found.lacks(deployment.provider_model):
                     text = f"the list of models of {where} does not have {deployment.provider_model}"
                     yield CheckResult(f"model {name}", False, text, optional=True)

@@ -52,6 +52,15 @@ def test_s5_a_default_counts_beside_a_model_at_the_default_upstream_alone(
     assert all(part in text for part in ("not in model_list", "no_planner", "no_summarizer"))
 
 
+def test_s9_where_no_listed_model_can_be_served_the_default_upstream_is_not_asked(
+    upstream: MockUpstream, tmp_path: Path
+) -> None:
+    unserved = {**entry(upstream), "unset": ("the environment has no KEY",)}
+    ((mark, text),) = said(tmp_path, unserved, upstream=upstream.base_url)[f"{BOTH} gpt-4o-mini"]
+    assert (mark, "not in model_list" in text) == ("warn", True)
+    assert not upstream.requests
+
+
 def test_s5_without_any_configuration_the_default_upstream_is_asked(upstream: MockUpstream, tmp_path: Path) -> None:
     assert said(tmp_path, upstream=upstream.base_url) == {
         f"{BOTH} gpt-4o-mini": [("ok", "at the default upstream; the client's own key will be used")]
