@@ -148,7 +148,7 @@ class MessagesAdapter(ReadAsChat[MessagesReading]):
             body, ref = self._resolved.body, self._resolved.ref
         check_spelling(body, self._settings)
         before, count = self._before(body, MessagesReading)
-        reading = read_request(body, headers, before=before, count=count)
+        reading = read_request(body, headers, before=before, count=count, is_kept=self._is_kept(body))
         return in_its_words(self._request(reading, body, headers, caller, arrival), reading, ref)
 
     async def look_up(self, caller: RequestCaller) -> None:

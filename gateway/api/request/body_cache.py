@@ -299,6 +299,10 @@ class ReadAsChat(Generic[R]):
             return None, 0
         return found.reading, found.count
 
+    def _is_kept(self, body: dict[str, Any]) -> bool:
+        """Returns whether later requests may be recognised by this one, so far as its body tells."""
+        return bool(self._settings.conversation.store if body.get("store") is None else body["store"])
+
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
         """Caches what was read, for later requests that begin with the same messages."""
         chat, self._chat = self._chat, b""
@@ -326,9 +330,8 @@ class ReadAsChat(Generic[R]):
         """The request that was read so; bytes are made of it only where it is recognised by them.
         `body`: in the words in which it was read; `plain`: its messages, where they are known to be."""
         self._reading, chat = reading, reading.chat
-        is_kept = self._settings.conversation.store if chat.get("store") is None else chat["store"]
         is_as_sent = body.get(reading.LIST) is self._body.get(reading.LIST)
-        if plain is None and arrival.size >= MIN_BYTES and is_kept and not is_as_sent:
+        if plain is None and arrival.size >= MIN_BYTES and not is_as_sent and self._is_kept(body):
             self._chat = jsons.dumps({"messages": chat["messages"], **chat})
             return read_chat_request(self._resends, self._chat, headers, caller, self._settings, arrival)
         known = None

@@ -221,7 +221,8 @@ class ResponsesAdapter(ReadAsChat[ResponsesReading]):
             return None
         body, at, before, sealer, self._thoughts = self._resolved or ResolvedItems(self._body)
         check_spelling(body, self._settings)
-        reading = request_parser.read_request(body, *self._before(body, ResponsesReading))
+        earlier, count = self._before(body, ResponsesReading)
+        reading = request_parser.read_request(body, earlier, count, is_kept=self._is_kept(body))
         self._include = tuple(body.get("include") or ())
         plain = NO_INPUT if reading.says_nothing else None
         request = self._request(reading, body, headers, caller, arrival, plain)

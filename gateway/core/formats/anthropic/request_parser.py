@@ -523,10 +523,11 @@ def read_request(
     counted: bool = False,
     before: MessagesReading | None = None,
     count: int = 0,
+    is_kept: bool = False,
 ) -> MessagesReading:
     """Reads a Messages request into the inner form. `headers`: in lower case; `counted`: only a token count is
     requested, so that `max_tokens` may be absent; `before`: an earlier request whose first `count` messages are the
-    same.
+    same; `is_kept`: the reading may be that of a later one.
     Raises InvalidRequest: a field breaks a rule; `param` names it."""
     if body.get("max_tokens") is None and not counted:
         raise errors.missing("max_tokens")
@@ -546,7 +547,8 @@ def read_request(
             reader.add(each, f"messages[{index}]", stands=True)
         if message is not COVERED:
             reader.read(message, f"messages[{index}]")
-        reader.end()
+        if is_kept:
+            reader.end()
     chat: Json = {
         name: body[name] for name in (*ANTHROPIC_SAME_FIELDS, *OWN_MESSAGE_FIELDS) if body.get(name) is not None
     }

@@ -93,6 +93,8 @@ class InputReader(ItemReader):
         is one answer."""
         self._stem: str | None = None
         """The common part of the open answer's ids, if this gateway gave them."""
+        self.is_kept = False
+        """What is read may be the beginning of a later request: its ends are recorded."""
         self.ends: list[ReadEnd] = []
         """Where the input may be cut, so that the rest is read as it is behind the beginning."""
 
@@ -241,7 +243,8 @@ def read_input(
             reader.opened.append(item)
         elif item is not COVERED:
             reader.read(item, f"input[{index}]")
-            reader.cut(index + 1, len(before))
+            if reader.is_kept:
+                reader.cut(index + 1, len(before))
     reader.end()
     messages, is_answered = paired(reader.messages)
     known = len(before)
@@ -590,8 +593,11 @@ class ResponsesReading:
         return ".file_id" if by_id else ".file_data"
 
 
-def read_request(body: Mapping[str, Any], before: ResponsesReading | None = None, count: int = 0) -> ResponsesReading:
-    """Reads a request into the inner form. `before`: an earlier one whose first `count` items are the same.
+def read_request(
+    body: Mapping[str, Any], before: ResponsesReading | None = None, count: int = 0, *, is_kept: bool = False
+) -> ResponsesReading:
+    """Reads a request into the inner form. `before`: an earlier one whose first `count` items are the same; `is_kept`:
+    the reading may be that of a later one.
     Raises InvalidRequest: a field breaks a rule; `param` names it."""
     if body.get("background"):
         text = "background responses are not served: send background false, or leave it out."
@@ -601,6 +607,7 @@ def read_request(body: Mapping[str, Any], before: ResponsesReading | None = None
         raise errors.invalid("truncation", f"must be one of {', '.join(TRUNCATIONS)}")
     says_more = any(body.get(name) is not None for name in ("previous_response_id", "conversation", "prompt"))
     reader = InputReader()
+    reader.is_kept = is_kept
     known = reader.begin(before, count)
     messages, needs, hosted = read_input(body.get("input"), optional=says_more, reader=reader, before=known)
     bodies, places = [each.body for each in messages], [_place(each) for each in messages]
