@@ -44,8 +44,8 @@ from tests.support.raw import End
 
 Message = MutableMapping[str, Any]
 T = TypeVar("T")
-PORTS = itertools.count(2)
-"""Ports below those that tests listen at."""
+PORTS = itertools.count(1024)
+"""Ports below those that tests listen at, and above those at which tests say that nobody is."""
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost"})
 CUT_SECONDS = 2.0
 
