@@ -51,22 +51,24 @@ class MeteredRequest:
 
 
 def metered(
-    request: MeteredRequest, note: bill.EconomyNote, before: bill.BranchCosts | None, *, is_told: bool = True
+    request: MeteredRequest, note: bill.EconomyNote, before: bill.BranchCosts | None, *, is_reported: bool = True
 ) -> tuple[dict[str, Any], bill.BranchCosts]:
     """Computes the bill's `economics`, and the branch's sums with this request.
 
     The direct bill is the primary model's own with what was left out put back, at the rates of its prompt cache: if
     nothing was left out since the branch began, both are equal to the digit.
 
-    `before`: the branch's sums until now, where there are any; `is_told`: `economics` is wanted beside the sums; else
-    it is {}."""
+    `before`: the branch's sums until now, if any; `is_reported`: `economics` is wanted; else it is {}."""
     usage, left, model, rewritten = request.usage, request.left, request.model, request.rewritten
     prompt = bill.figure(usage, "prompt_tokens")
     scale = prompt / request.counted if request.counted else 1.0
     tokens = round(scale * left.tokens) if left is not None else 0
     known = _latest_of(before, model, request.at)
     is_back = known is not before  # another model was asked meanwhile, and may have had a pass
-    reads, writes = bill.told(usage, bill.CACHE_READ_NAMES), bool(bill.told(usage, bill.CACHE_WRITE_NAMES))
+    reads, writes = (
+        bill.reported_counts(usage, bill.CACHE_READ_NAMES),
+        bool(bill.reported_counts(usage, bill.CACHE_WRITE_NAMES)),
+    )
     changes = bool(tokens or rewritten or (known is not None and known.left_tokens))
     charged = partial(_rates, usage, request.prices, reads=bool(reads), writes=writes)
     rates = charged(prompt + tokens) if changes or note.clearable else None
@@ -94,7 +96,7 @@ def metered(
         added = cost.rounded(cost.EXACT_MONEY.subtract(rates.prompt(prompt + tokens, whole), own.prompt(prompt, sent)))
     direct = max(ZERO, request.primary + added)
     told_of: dict[str, Any] = {}
-    if is_told:
+    if is_reported:
         told_of |= {
             "mode": note.mode,
             "direct_cost": _usd(direct),

@@ -129,7 +129,7 @@ def gain_of_clearing(
     return _gain(cuts[-1].spared, cuts[-1].price, rates, answers) if cuts else Decimal(0)
 
 
-def gain_of_anew(
+def gain_of_new_pass(
     stays: int, sizes: Sequence[int], ages: Sequence[int], rates: CacheRates, answers: int, costs: bill.BranchCosts
 ) -> Decimal:
     """Estimates the USD that a pass which decides everything again saves, less its price; 0 where it would not pay, or
@@ -224,7 +224,7 @@ def newly_cut(material: WindowInputs, fitted: PackedWindow) -> list[Artifact]:
             or rendering.shown_chars >= artifact.size_chars
         )
         is_cut = index not in shown or not is_whole
-        if is_cut and index not in left and not material.stands_reduced(artifact):
+        if is_cut and index not in left and not material.was_reduced(artifact):
             found.append(artifact)
     return found[-MAX_CUT:]
 
@@ -461,7 +461,7 @@ def tool_uses(material: WindowInputs, costs: bill.BranchCosts | None) -> list[To
             artifact.size_chars,
             before[-1] - before[at],
             asked[at],
-            is_cut=at in left or material.stands_reduced(artifact),
+            is_cut=at in left or material.was_reduced(artifact),
             bounced=next((mark for mark in marks(artifact) if mark in bounced), None) if bounced else None,
         )
         for artifact in material.placed

@@ -125,10 +125,10 @@ def _economised(measured: MeasuredInputs, final: FinalFit) -> tuple[MeasuredInpu
     age, read_within = (passes.COLD_AGE, passes.READ_WITHIN_COLD) if is_cold else (passes.PAID_AGE, passes.READ_WITHIN)
     chosen = prompt.cleared_when_cold() if is_cold or costs is None else prompt.cleared_when_paid(rates, costs)
     if not (is_cold or costs is None or final.follows_plan):
-        anew = _anew_if_it_pays(measured, prompt, rates, costs, chosen)
-        if anew is not None:
-            note = replace(note, passed=kind, cleared=final.fitted.tokens - anew.tokens)
-            return _as_fitted(measured, anew), replace(final, fitted=anew, economy=note)
+        new_window = _new_pass_if_it_pays(measured, prompt, rates, costs, chosen)
+        if new_window is not None:
+            note = replace(note, passed=kind, cleared=final.fitted.tokens - new_window.tokens)
+            return _as_fitted(measured, new_window), replace(final, fitted=new_window, economy=note)
     gone = prompt.with_references(chosen, age, read_within)
     if not gone:
         return as_it_is
@@ -139,7 +139,7 @@ def _economised(measured: MeasuredInputs, final: FinalFit) -> tuple[MeasuredInpu
     return changed, replace(final, fitted=fitted, economy=replace(note, passed=kind, cleared=spared))
 
 
-def _anew_if_it_pays(
+def _new_pass_if_it_pays(
     measured: MeasuredInputs,
     prompt: "_PromptFigures",
     rates: prompt_cache.CacheRates,
@@ -154,11 +154,11 @@ def _anew_if_it_pays(
     if not has_left or limits.low_water is None:
         return None
     least = prompt.gain_of(chosen, rates)
-    if prompt.gain_of_anew(prompt.kept_anew, rates, costs) <= least:
+    if prompt.gain_of_new_pass(prompt.tokens_after_new_pass, rates, costs) <= least:
         return None
     full = replace(measured.unreduced, new_pass=True)
     made = fit(material, limits, measured.counting, measured.tools, unreduced=full)
-    return made if prompt.gain_of_anew(made.tokens, rates, costs) > least else None
+    return made if prompt.gain_of_new_pass(made.tokens, rates, costs) > least else None
 
 
 def _as_fitted(measured: MeasuredInputs, fitted: PackedWindow) -> MeasuredInputs:
@@ -233,15 +233,15 @@ class _PromptFigures:
         """Returns the expected saving of clearing these results, in USD."""
         return passes.gain_of_clearing(chosen, self._prompt, rates, self._measured.answers)
 
-    def gain_of_anew(self, stays: int, rates: prompt_cache.CacheRates, costs: bill.BranchCosts) -> Decimal:
+    def gain_of_new_pass(self, stays: int, rates: prompt_cache.CacheRates, costs: bill.BranchCosts) -> Decimal:
         """Returns the expected saving of a new pass after which `stays` tokens remain, in USD."""
         is_answer = [int(index >= 0 and self._role(index) == "assistant") for index in self.indexes]
         ages = list(accumulate(reversed(is_answer)))[::-1]
         other = max(0, stays - self._beside)
-        return passes.gain_of_anew(other, self._sizes, ages, rates, self._measured.answers, costs)
+        return passes.gain_of_new_pass(other, self._sizes, ages, rates, self._measured.answers, costs)
 
     @cached_property
-    def kept_anew(self) -> int:
+    def tokens_after_new_pass(self) -> int:
         """Estimated tokens of the prompt after a new pass."""
         material, limits = self._measured.material, self._measured.limits
         steps = current_steps(material)
@@ -286,7 +286,7 @@ class _PromptFigures:
             if number is None or artifact.artifact_type is not ArtifactType.TOOL_RESULT:
                 continue
             is_free = not (artifact.pinned or artifact.documents or artifact.artifact_id in fitted.selection.renderings)
-            if is_free and not material.stands_reduced(artifact):
+            if is_free and not material.was_reduced(artifact):
                 found.append(passes.CarriedResult(number, self._sizes[number], ages[self.indexes[number]]))
         for index, age in passes.free_calls(self._uses).items():
             number, message = at.get(index), material.messages[index]
@@ -421,7 +421,7 @@ class _Arrival:
         for artifact in reversed(before):
             if chars > STANDING_CHARS or artifact.artifact_id in self._fitted.selection.renderings:
                 continue
-            if self._material.stands_reduced(artifact):
+            if self._material.was_reduced(artifact):
                 continue
             index = artifact.place.message or 0
             is_as_sent = self._material.messages[index].rendered is None

@@ -63,8 +63,8 @@ class RequestFiles:
 
 
 class MissingInput(Enum):
-    """Input that a window turned out to need. It is not read at first, since most windows do without: reading it always
-    would cost each request a transaction, or the reading of a document."""
+    """Input that a window turned out to need. Most windows do not: reading it always would cost each request a
+    transaction, or the reading of a document."""
 
     PDF_TEXTS = "the texts of PDFs that have no room as they came"
     OLDER_MESSAGES = "messages before those that were read, in a tool loop that has outgrown its window"
@@ -76,7 +76,7 @@ class ContextInputs:
 
     Attributes:
         rebuilt: the conversation as it is stored and was sent.
-        steps: the conversation as it was forwarded, with the tool steps apart that can only be forwarded as text.
+        steps: the conversation as it was forwarded; tool steps that can only be forwarded as text are separate.
         stays: the PDFs that are sent upstream unchanged.
         waiting: the storage holds older messages that were not read.
     """
@@ -165,7 +165,7 @@ class ContextGatherer:
             await self.whole.fetch(history, self._request.messages)
         return await self.read(history, budget, self._first_stays(history))
 
-    async def as_told(self, history: ConversationHistory) -> list[dict[str, Any]]:
+    async def with_document_texts(self, history: ConversationHistory) -> list[dict[str, Any]]:
         """Returns all messages of a conversation and the documents attached to it or to the request, with texts in
         place of those documents that the model does not read itself. Raises: as `gather`."""
         texts: dict[FilePlace, str] = {}
@@ -271,10 +271,12 @@ async def _with_excerpts(history: ConversationHistory, texts: ports.LargeTexts, 
         return history
 
     question, recent = retrieval.question_in(history.messages)
-    return replace(history, attachments=await read_anew(history.attachments, texts, tenant, question, recent))
+    return replace(
+        history, attachments=await with_current_excerpts(history.attachments, texts, tenant, question, recent)
+    )
 
 
-async def read_anew(
+async def with_current_excerpts(
     attached: tuple[Artifact, ...], texts: ports.LargeTexts, tenant: str, question: str, recent: Sequence[str] = ()
 ) -> tuple[Artifact, ...]:
     """Returns the attachments; reads the parts of large documents that a question needs. Raises: StorageUnavailable."""

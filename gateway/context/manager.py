@@ -31,14 +31,14 @@ from gateway.context.gather import (
     ContextSources,
     MissingInput,
     collect,
-    read_anew,
+    with_current_excerpts,
 )
 from gateway.context.planner import (
     ContextPlanning,
     PlannerAccess,
     PlanResult,
     RequestPlanners,
-    plan_of_then,
+    past_plan,
     planner_task,
     prospects_of,
 )
@@ -203,8 +203,8 @@ def _without_text(material: WindowInputs) -> list[str]:
                 continue
             if pages := places.pages_without_text(text):
                 found[f"document_without_text: {name} page{'' if pages.isdecimal() else 's'} {pages}"] = None
-            if told := places.left_out_of(text):
-                found[f"document_incomplete: {name}: {one_line(told)}"] = None
+            if omitted := places.left_out_of(text):
+                found[f"document_incomplete: {name}: {one_line(omitted)}"] = None
     return list(found)
 
 
@@ -415,7 +415,7 @@ class ContextManager:
         proposal, planners = await self._decided(gatherer, inputs, access, ranking)
         small, result, what_if = proposal.measured.inputs.is_small, access.result, request.options.what_if
         if what_if is not None:
-            result = plan_of_then(what_if, trusted=self._settings.trust_planner)
+            result = past_plan(what_if, trusted=self._settings.trust_planner)
         if result is None:
             proposal, result = await self._planned(proposal, planners, ranking)
         final = FinalFit(proposal.fitted)
@@ -523,7 +523,7 @@ class ContextManager:
         if history is None:
             sent = (conversation.new_message(body, number) for number, body in enumerate(request.messages))
             history = ConversationHistory(None, created=True, instructions=(), messages=tuple(sent))
-        messages = await self._gatherer(request, facts).as_told(history)
+        messages = await self._gatherer(request, facts).with_document_texts(history)
         return await offload_if(not is_small, prompt_tokens, self._counters.counter(facts), messages, request.forward)
 
     async def with_older(
@@ -544,7 +544,9 @@ class ContextManager:
         """Returns the material with excerpts of its large documents that a question needs. Raises: as `with_older`."""
         if self._sources.large is None:
             return material
-        return replace(material, attached=await read_anew(material.attached, self._sources.large, tenant, question))
+        return replace(
+            material, attached=await with_current_excerpts(material.attached, self._sources.large, tenant, question)
+        )
 
     def keep(self, built: BuiltContext, conversation_id: str) -> None:
         """Caches for later questions what a request stored in that conversation leaves behind: indexes and vectors."""

@@ -49,7 +49,7 @@ MAX_TEXT_CHARS = 500
 MAX_PRIORITY = 1000
 """The lowest priority; also that of a decision without a usable one."""
 MAX_OBJECTS_TRIED = 8
-"""Braces of an answer at which a plan is searched: each try costs one reading of the rest."""
+"""Braces of an answer at which a plan may begin: each try reads the rest once."""
 THOUGHTS_END = "</think>"
 PLAN_DECODER = json.JSONDecoder()
 STRATEGY_NAMES = {  # the schema's names, and names that models without a schema use
@@ -169,7 +169,7 @@ def _text(value: Any) -> str | None:
     return (" ".join(value.split())[:MAX_TEXT_CHARS] or None) if isinstance(value, str) else None
 
 
-Once = Callable[[agents.InternalRequest, Make], Awaitable[str]]
+SharedCall = Callable[[agents.InternalRequest, Make], Awaitable[str]]
 """Makes the answer to a question, or shares the answer that an equal request is getting."""
 DECISION_TOKENS = 90
 """Tokens of one artifact's decision in a plan, with a sentence of rationale and a query."""
@@ -208,9 +208,11 @@ class ArtifactProcessor:
     def __init__(self, settings: ContextSettings) -> None:
         self._settings = settings
 
-    async def plan_context(self, task: PlannerTask, planner: InternalModel, once: Once | None = None) -> ArtifactPlan:
+    async def plan_context(
+        self, task: PlannerTask, planner: InternalModel, share: SharedCall | None = None
+    ) -> ArtifactPlan:
         """Asks the planner for a plan: one call, within its deadline.
-        `once`: shares the call with equal ones.
+        `share`: shares the call with equal ones.
         Raises InternalModelFailed: no answer in time, or an unusable one; the message is the `fallback_reason`."""
         ask, ids = self._request(task, planner)
 
@@ -222,7 +224,7 @@ class ArtifactProcessor:
                 raise agents.InternalModelFailed(str(rubbish)) from None
             return text
 
-        plan = read_plan(await (once(ask, make) if once is not None else make()), ids)
+        plan = read_plan(await (share(ask, make) if share is not None else make()), ids)
         prompt = "\n\n".join(message["content"] for message in ask.messages)
         return plan.model_copy(update={"prompt": prompt[: self._settings.planner_prompt_chars]})
 
@@ -366,9 +368,9 @@ def _artifacts_to_plan(proposal: WindowProposal) -> tuple[list[Artifact], frozen
     return found, frozenset(artifact.artifact_id for artifact in found)
 
 
-def plan_of_then(what_if: WhatIf, *, trusted: bool) -> PlanResult:
-    """Returns the plan of a past request, without the artifacts in full; no model is asked again. Extracts replace its
-    summaries, which are not made again."""
+def past_plan(what_if: WhatIf, *, trusted: bool) -> PlanResult:
+    """Returns the plan of a past request, without the artifacts in full. No model is asked: extracts replace its
+    summaries."""
     plan = what_if.plan
     if plan is None:
         return PlanResult(asked=False)
@@ -385,7 +387,7 @@ def prospects_of(proposal: WindowProposal) -> PlanEconomics:
     return PlanEconomics(
         must_leave=proposal.fitted.new_pass and not planned,
         asked_this_turn=planned or asked,
-        stands=inputs.request.store,
+        can_last=inputs.request.store,
     )
 
 
@@ -458,7 +460,7 @@ class ContextPlanning:
         """Returns the planner's plan, or that of an equal request that is being answered."""
         tenant = request.caller.tenant
 
-        async def once(ask: agents.InternalRequest, make: Make) -> str:
+        async def share(ask: agents.InternalRequest, make: Make) -> str:
             secret, _, keep = await self._cached_as(request)
             said = ids.content_digest(jsons.canonical([ask.messages, ask.schema, ask.max_tokens]).decode())
             key = SummaryKey(tenant, "", said, planner.name, PLANNER_PROMPT_VERSION, kind="plan")
@@ -467,7 +469,7 @@ class ContextPlanning:
             )
             return made.text
 
-        return await self._processor.plan_context(task, planner, once)
+        return await self._processor.plan_context(task, planner, share)
 
     async def _noted(self, tenant: str, planner: InternalModel, make: Make) -> str:
         """Returns the planner's answer; records once whether it was usable, however many requests wait for it."""

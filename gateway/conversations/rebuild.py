@@ -1,5 +1,6 @@
-"""Rebuilds the conversation of a request: `build_llm_messages()` (guarantee §3). Recognises it in what a client sent,
-and finds what the client left out (guarantee §3.2, ADR 8); `storage/lookup/find.py` looks the digests up."""
+"""Rebuilds the conversation of a request: `build_llm_messages()` (guarantee §3). Recognises it by the client's
+messages, and finds those that the client left out (guarantee §3.2, ADR 8); `storage/lookup/find.py` looks the digests
+up."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -587,8 +588,8 @@ def _without_instructions(messages: Sequence[ConversationMessage]) -> list[Conve
 
 
 def _pinned_now(base: list[ConversationMessage], sent: SentChain, kept: int) -> list[ConversationMessage]:
-    """Marks stored messages as pinned where the client now pins them in what it sends again; of several equal ones
-    that with as many of them behind it."""
+    """Marks stored messages as pinned if the client pins them in a resend; of several equal ones, the one with as many
+    of them after it."""
     roles = {sent.bodies[index]["role"] for index in sent.pinned if 0 <= index < kept}
     if not roles:
         return base

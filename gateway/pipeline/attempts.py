@@ -1,8 +1,7 @@
-"""Prepares requests for targets and asks these one after another until one answers: each time it rebuilds the
-conversation, builds the context, and reserves in the budgets what the request may cost.
-
-`AttemptedRoute` decides where a request is asked, and after a failure where it is asked again: at another deployment,
-of another model (ADR 29). All of that happens before the client receives anything (guarantee §12.6, §12.7)."""
+"""Prepares a request for one target after another, until one answers: rebuilds the conversation, builds the context,
+and reserves the possible cost in the budgets. After a failure, `AttemptedRoute` chooses the next target: another
+deployment, or another model (ADR 29). All of that happens before the client receives anything (guarantee §12.6,
+§12.7)."""
 
 import asyncio
 import random
@@ -74,7 +73,7 @@ class RequestPreparer:
         before = run.prepared
         prepared = await self.for_target(run.asked, target)
         prepared = replace(prepared, conversation_id=before.conversation_id, own=before.own)
-        if prepared.request.options.pauses:  # the client's own trigger was not reached where it asked
+        if prepared.request.options.pauses:  # the trigger that its client set was not reached at the first target
             prepared = replace(prepared, budget=replace(prepared.budget, clear_above=None))
         if not prepared.request.is_proxied:
             prepared = await self.rebuilt(prepared)
@@ -83,7 +82,7 @@ class RequestPreparer:
         return prepared
 
     async def for_target(self, asked: ChatRequest, target: Target) -> PreparedRequest:
-        """Adapts a request to its target, before anything of its conversation is read.
+        """Adapts a request to its target, before its conversation is read.
         Raises InvalidRequest: the request needs what the target lacks; names the field."""
         await self._parts.router.learn(target.model, target.chosen)
         request = asked if asked.model == target.model else replace(asked, model=target.model)
@@ -130,7 +129,7 @@ class RequestPreparer:
             request = await self._parts.attachments.with_contents(request)
         await self._parts.counters.ready(prepared.facts)
         as_sent = None
-        if not prepared.features.on_inputs:  # these read a conversation in another form than it came
+        if not prepared.features.on_inputs:  # these read the conversation in another form
             as_sent = self._parts.context.as_sent(request, prepared.facts, budget)
         # a conversation that is not stored may still have a frame, whichever `match` is configured
         if as_sent is None or request.store or not rebuild.starts_conversation(request, "tenant"):
@@ -146,7 +145,7 @@ class RequestPreparer:
             if history.created and history.conversation_id and not history.session and candidates.several:
                 history = replace(history, conversation_id=candidates.named(partial(ids.new_id, ids.CONVERSATION)))
             if self._parts.frames is not None and not request.store:
-                history, kept = await self._parts.frames.put_over(request, history)
+                history, kept = await self._parts.frames.with_frame(request, history)
         context = as_sent if history is None or history.as_sent else None
         prepared = with_history(prepared, request, history, kept, context)
         for hook in prepared.features.on_history:
@@ -240,8 +239,8 @@ class RequestPreparer:
         return with_history(prepared, prepared.request, history, prepared.kept_frame, built), built
 
     async def reserve(self, prepared: PreparedRequest) -> None:
-        """Reserves in budgets and limits what a request may cost at most: the prompt as counted plus the longest
-        possible answer, multiplied by the number of calls that `recall` allows (guarantee §12.3).
+        """Reserves a request's maximum cost in budgets and limits: the prompt as counted plus the longest possible
+        answer, multiplied by the number of calls that `recall` allows (guarantee §12.3).
         Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: the model must not be asked."""
         request, facts = prepared.request, prepared.facts
         if request.admission is None or request.options.dry_run:  # no bill of a primary call would release it
@@ -311,7 +310,7 @@ class RequestPreparer:
             whole = self._budget(request, known)
             budget = replace(whole, tokens=min(whole.tokens or 1, budget.tokens or 1))
         again = replace(prepared, facts=known, refused_budget=prepared.budget)
-        run.turn_to(again)
+        run.continue_as(again)
         try:
             made, built = await self._built(run, again, budget)
         except errors.ContextLengthExceeded:
@@ -450,7 +449,7 @@ class AttemptedRoute:
         self._tries.append(self._run.prepared.target.chosen)
         return self._routes.budget.trying() if self._is_drawn else UNDRAWN
 
-    async def better(self) -> AsyncIterator[Target]:
+    async def healthy_models(self) -> AsyncIterator[Target]:
         """Yields healthy models to ask in place of one whose deployments are all resting."""
         is_exhausted = self._routes.has_fallbacks and self._run.prepared.target.candidates.exhausted
         for target in (
@@ -458,15 +457,15 @@ class AttemptedRoute:
         ):
             yield target
 
-    async def instead(self, error: errors.GatewayError) -> AsyncIterator[Target]:
+    async def fallbacks(self, error: errors.GatewayError) -> AsyncIterator[Target]:
         """Yields models to ask in place of one that cannot even be asked."""
         kind = health.kind_of(error, self._settings) if self._routes.has_fallbacks else None
         for target in self._other_models(kind) if kind is not None else ():
             yield target
 
-    async def after(self, error: errors.GatewayError) -> AsyncIterator[Target]:
+    async def next_targets(self, error: errors.GatewayError) -> AsyncIterator[Target]:
         """Yields targets to ask after an error, best first; a caller that takes one must ask it."""
-        kind, left = health.kind_of(error, self._settings), self._left()
+        kind, left = health.kind_of(error, self._settings), self._seconds_left()
         if kind is None or self._run.is_delivered or self._run.asked.has_left() or (left is not None and left <= 0):
             return
         if kind == "general":
@@ -484,7 +483,7 @@ class AttemptedRoute:
         while True:
             other = target.candidates.next(target.chosen, error) if target.candidates.several else None
             rests = other is not None and target.candidates.rests(other)
-            if rests and self._routes.has_fallbacks and self._named("general"):
+            if rests and self._routes.has_fallbacks and self._allowed_models("general"):
                 return
             facts = self._facts(error, other or target.chosen, rests=rests)
             decision = health.decide(facts, self._settings, self._routes.chance.random, self._routes.clock.now())
@@ -506,17 +505,17 @@ class AttemptedRoute:
             begun=self._run.is_delivered,
             rests=rests,
             has_room=self._routes.budget.has_room(self._routes.answering.count),
-            left=self._left(),
+            left=self._seconds_left(),
         )
 
-    def _left(self) -> float | None:
+    def _seconds_left(self) -> float | None:
         """Returns the seconds that the client still waits; None if it named no limit."""
         asked = self._run.asked
         return None if asked.patience is None else asked.started + asked.patience - self._routes.clock.monotonic()
 
     def _other_models(self, kind: health.Kind, *, only_well: bool = False) -> Iterator[Target]:
         """Yields fallback models. `only_well`: skips a model whose deployments are all resting."""
-        for model in self._named(kind):
+        for model in self._allowed_models(kind):
             try:
                 candidates = self._routes.candidates(replace(self._run.asked, model=model))
             except errors.GatewayError as fault:
@@ -538,7 +537,7 @@ class AttemptedRoute:
         first = now.chosen.origin if now.origin is None else now.origin
         return Target(model, candidates, chosen, now.number + 1, first, kind)
 
-    def _named(self, kind: health.Kind) -> list[str]:
+    def _allowed_models(self, kind: health.Kind) -> list[str]:
         """Returns the fallback models that this caller may ask."""
         asked, key = self._run.asked, self._run.asked.caller.key
         if not asked.fallbacks:
@@ -546,8 +545,8 @@ class AttemptedRoute:
         names = health.instead_of(asked.model, self._run.prepared.request.model, kind, self._settings, self._models)
         return [name for name in names if key is None or key.may_ask(name)]
 
-    def took(self, target: Target, error: errors.GatewayError | None, before: Target) -> None:
-        """Counts that a target is asked, or asked again, after an error of the one before."""
+    def count_next(self, target: Target, error: errors.GatewayError | None, before: Target) -> None:
+        """Counts a retry or a fallback in the metrics, and the error of the target before."""
         if error is not None:
             self._routes.metrics.upstream_failed(before.model, error)
         if target.kind is not None and target is not before:
@@ -591,7 +590,7 @@ class UpstreamSender:
             attempt.answered()
 
             def ended(_: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> bool:
-                attempt.ended(error, run.written)
+                attempt.ended(error, run.answer_tokens)
                 return False
 
             stack.push(ended)
@@ -615,7 +614,7 @@ class UpstreamSender:
                     attempt.ended(error)
                     raise
             except errors.UpstreamRefused as refusal:
-                run.turn_to(await self._preparer.mended(run, refusal))
+                run.continue_as(await self._preparer.mended(run, refusal))
 
     def _headers(self, prepared: PreparedRequest, route: AttemptedRoute) -> dict[str, str]:
         """Returns the client's headers, with an idempotency key where one deployment may be asked twice."""
@@ -637,7 +636,7 @@ class RequestAttempts:
     ready: Callable[[ModelDeployment], Awaitable[None]]
 
     async def for_first_target(self, asked: ChatRequest) -> PreparedRequest:
-        """Adapts a request to its first target, before anything of its conversation is read.
+        """Adapts a request to its first target, before its conversation is read.
         Raises GatewayError: the request may not be asked; there is no bill."""
         return await self.preparer.for_target(asked, self.routes.first(asked))
 
@@ -670,7 +669,7 @@ class RequestAttempts:
         model, it is prepared for a fallback model."""
         preparer, asked, clock = self.preparer, run.asked, self.settlement.clock
         if asked.is_proxied:
-            run.turn_to(replace(run.prepared, own=await whole_files.passed_on(asked, self.files)))
+            run.continue_as(replace(run.prepared, own=await whole_files.passed_on(asked, self.files)))
             return None
         rebuilt = await preparer.rebuilt(run.prepared)
         at = clock.monotonic()
@@ -678,20 +677,20 @@ class RequestAttempts:
             made = await preparer.built(run, rebuilt)
         except errors.ContextLengthExceeded as error:
             route = AttemptedRoute(self.routes, run)
-            if not await self._turned(run, route.instead(error), route):
+            if not await self._prepare_next(run, route.fallbacks(error), route):
                 raise
             made = run.prepared
         if isinstance(made, PausedRequest):
             await self.settlement.paused(run)
             return made
         if made.features.on_payload:
-            run.turn_to(made)
+            run.continue_as(made)
             made = await preparer.with_surplus(run, made)
         run.timings.update(rebuild=at - asked.started, plan=clock.monotonic() - at)
         conversation_id = made.history.conversation_id if made.history else None
         made = made if made.conversation_id == conversation_id else replace(made, conversation_id=conversation_id)
-        run.turn_to(made)
-        run.turn_to(await preparer.storable(made))
+        run.continue_as(made)
+        run.continue_as(await preparer.storable(made))
         self.settlement.running.enter(run)
         return None
 
@@ -700,7 +699,7 @@ class RequestAttempts:
         Raises GatewayError: that of the last target asked; see `core/errors`."""
         route, at = AttemptedRoute(self.routes, run), self.settlement.clock.monotonic()
         if self.routes.has_fallbacks:
-            await self._turned(run, route.better(), route)
+            await self._prepare_next(run, route.healthy_models(), route)
         while True:
             await self.ready(run.prepared.wire.deployment)  # until then nobody is asked, so nothing is billed
             await self.settlement.open_calls.begin(run, run.prepared)
@@ -710,10 +709,10 @@ class RequestAttempts:
                     return await send(route)
             except errors.GatewayError as error:
                 run.failed(error, self.settlement.clock.monotonic())
-                if not await self._turned(run, route.after(error), route, error):
+                if not await self._prepare_next(run, route.next_targets(error), route, error):
                     raise
 
-    async def _turned(
+    async def _prepare_next(
         self,
         run: RequestRun,
         targets: AsyncIterator[Target],
@@ -728,13 +727,13 @@ class RequestAttempts:
                 cost = await self.settlement.usage.of_failure(run, error)
             if target is not before:
                 try:
-                    run.turn_to(await self.preparer.another(run, target))
+                    run.continue_as(await self.preparer.another(run, target))
                 except errors.GatewayError as fault:
                     event = "deployment_cannot_be_asked" if target.kind is None else "fallback_cannot_be_asked"
                     log.warning(event, model=target.model, code=fault.code)
                     continue
             if error is not None:
-                run.followed(cost)
-            route.took(target, error, before)
+                run.book_last_try(cost)
+            route.count_next(target, error, before)
             return True
         return False

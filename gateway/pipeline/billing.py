@@ -41,7 +41,7 @@ from gateway.storage import ConversationStore
 
 log = logs.get_logger("gateway.pipeline.billing")
 OPEN_CALLS_ALIVE_FOR = timedelta(seconds=15)
-"""How long other machines take a process to be alive after each heartbeat."""
+"""How long other machines consider a process alive after a heartbeat."""
 BEAT_SECONDS = 5.0
 KILLED = "process_killed"
 """The error code of bills for processes that died."""
@@ -201,7 +201,7 @@ def _call(found: dict[str, Any]) -> bill.CallCost:
 
 
 def _entry(request_id: str, facts: dict[str, Any]) -> turn.LedgerEntry:
-    """Builds the bill of a request whose process died: of its prompts, as nothing is known of an answer."""
+    """Builds the bill of a request whose process died, from its prompts: its answer is unknown."""
     calls = tuple(map(_call, facts["calls"]))
     endpoint, goal = facts["endpoint"], facts.get("goal")
     known = bill.ResponseMetadata(
@@ -216,19 +216,21 @@ def _entry(request_id: str, facts: dict[str, Any]) -> turn.LedgerEntry:
         timings_ms={},
     )
     metadata.add_bill(known, calls, cost.total_cost(calls))
-    told = metadata.response_metadata(known)
+    response_metadata = metadata.response_metadata(known)
     if not goal:
-        told = {**told, "context_utilization": None, "managed": False, "endpoint": endpoint}
+        response_metadata = {**response_metadata, "context_utilization": None, "managed": False, "endpoint": endpoint}
     names = ("tenant", "conversation_id", "completion_id", "model", "stream", "end_user", "agent", "key_id", "project")
     return turn.LedgerEntry(
         request_id=request_id,
         status="failed",
         created_at=datetime.fromisoformat(facts["at"]),
-        metadata=told,
+        metadata=response_metadata,
         calls=calls,
         error_code=KILLED,
         endpoint=endpoint,
-        figures=cost.ledger_figures(told, calls, is_metered=not goal),  # what was left out of the prompt is not known
+        figures=cost.ledger_figures(
+            response_metadata, calls, is_metered=not goal
+        ),  # what was left out of the prompt is not known
         **{name: facts[name] for name in names},
     )
 
@@ -266,17 +268,19 @@ def make_bill(
         used.economics = cost.as_realised(used.economics, context.left_out, usages[0], prepared.facts.prices)
     if used is not None:
         known.economics, costs = _meter(prepared, usages, calls, sums[0].total_cost)
-    told = metadata.response_metadata(known, unlisted)
+    response_metadata = metadata.response_metadata(known, unlisted)
     usage = metadata.extended_usage(cost.usage_together(usages), calls, sums)
-    return SettledRequest(attempted, known, told, jsons.dumps(told), calls, usage, sums[0].total_cost, costs)
+    return SettledRequest(
+        attempted, known, response_metadata, jsons.dumps(response_metadata), calls, usage, sums[0].total_cost, costs
+    )
 
 
 def _meter(
     prepared: PreparedRequest, usages: Sequence[Json], calls: Sequence[bill.CallCost], billed: Decimal | None
 ) -> tuple[Json | None, bill.BranchCosts | None]:
     """Compares what the client's own request would have cost with what was billed (guarantee §6), where that is
-    informative, and adds to the sums of its branch; None where the meter is off, or a price is unknown. It is unknown
-    what another gateway asks with the messages that it receives here."""
+    informative, and adds to the sums of its branch; None where the meter is off, or a price is unknown. Messages sent
+    elsewhere are not metered: their cost is unknown."""
     context, options = prepared.context, prepared.request.options
     if context is None or billed is None or options.sent_elsewhere or bill.OFF in (options.mode, options.economy):
         return None, None
@@ -284,7 +288,7 @@ def _meter(
     answering = [call for call in calls if call.purpose == "primary"]
     is_planned = any(call.purpose not in bill.MODEL_PURPOSES for call in calls)
     is_asked_for = note is not None or options.held_out is not None
-    is_told = len(answering) > 1 or is_planned or is_asked_for or context.left_out is not None
+    is_reported = len(answering) > 1 or is_planned or is_asked_for or context.left_out is not None
     before = history.costs if history is not None else None
     used_at = history.used_at if history is not None else None
     try:
@@ -303,20 +307,22 @@ def _meter(
             bounced=found_bounces.tokens,
             has_new_head=partial(_has_new_head, prepared, before),
         )
-        is_told = is_told or bool(found_bounces.tokens)
-        told, costs = meter.metered(request, note or bill.EconomyNote(options.economy), before, is_told=is_told)
+        is_reported = is_reported or bool(found_bounces.tokens)
+        economics, costs = meter.metered(
+            request, note or bill.EconomyNote(options.economy), before, is_reported=is_reported
+        )
         if found_bounces.cut or costs.cut or costs.bounced:
             costs = passes.with_marks(costs, found_bounces.cut, found_bounces.marks)
     except Exception as fault:  # noqa: BLE001 - a fault costs the meter, not the paid answer
         log.fault("economy_failed", fault, request_id=prepared.request.request_id)
         return None, None
-    if not told:
+    if not economics:
         return None, costs
     if note is None:  # nothing could leave for economy
-        told.pop("estimated_saving", None)
+        economics.pop("estimated_saving", None)
     if options.held_out is not None and not options.dry_run:
-        told["holdout"] = options.held_out
-    return told, costs
+        economics["holdout"] = options.held_out
+    return economics, costs
 
 
 def _has_new_head(prepared: PreparedRequest, before: bill.BranchCosts | None) -> bool:
@@ -428,14 +434,14 @@ class UsageCount:
     async def priced(self, run: RequestRun, outcome: UpstreamOutcome) -> Priced:
         """Prices the request's last call of the primary model at its deployment's rates."""
         usage, estimated = await self._usage(run, outcome)
-        tier, prepared = (outcome.completion or run.said.completion or {}).get("service_tier"), run.prepared
+        tier, prepared = (outcome.completion or run.answer_so_far.completion or {}).get("service_tier"), run.prepared
         known = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
         prices = prepared.facts.prices if outcome.charged else {**bill.UNCHARGED, **prepared.facts.prices}
         return usage, cost.price_call("primary", prepared.wire.deployment.route, known, prices, estimated=estimated)
 
     async def of_failure(self, run: RequestRun, error: errors.GatewayError) -> bill.CallCost:
         """Prices a call that failed and may have been charged, when another call follows."""
-        said = replace(run.said, usage=error.usage or run.said.usage)
+        said = replace(run.answer_so_far, usage=error.usage or run.answer_so_far.usage)
         return replace((await self.priced(run, said))[1], purpose=bill.FAILED_TRY)
 
     async def _usage(self, run: RequestRun, outcome: UpstreamOutcome) -> tuple[Json, bool]:
@@ -444,17 +450,17 @@ class UsageCount:
             return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
         reported = outcome.usage or {}
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
-        answered = bill.is_figure(completion) and (completion or not says(run.said))
+        answered = bill.is_figure(completion) and (completion or not says(run.answer_so_far))
         if bill.is_figure(prompt) and prompt and answered:
             self._learn(run.prepared, prompt, cached=sum(bill.cache_tokens(reported)))
             return reported, False
-        said = run.said.completion or {}
+        said = run.answer_so_far.completion or {}
         # It loads a vocabulary at first, and an answer may be long: streams of other requests must not wait for that.
         return await asyncio.to_thread(self._counted, run.prepared, said, reported), True
 
     def _counted(self, prepared: PreparedRequest, said: Json, reported: Json) -> Json:
-        """Completes usage that upstream did not report by counts; zero tokens for a prompt, or for an answer with
-        content, are no report."""
+        """Counts what upstream did not report. Zero tokens for a prompt, or for an answer with content, count as not
+        reported."""
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
         if not (bill.is_figure(prompt) and prompt):
             prompt = self.prompt_tokens(prepared)

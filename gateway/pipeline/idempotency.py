@@ -41,10 +41,10 @@ def decide(identity: turn.RequestIdentity, record: turn.ClaimRecord | None) -> D
 
 @dataclass(slots=True, eq=False)
 class _RunningKey:
-    """A key at work in this process.
+    """A key whose request this process is answering.
 
-    `claim` is set when the request runs, `admitted` when that is decided. `answered`: the request is over, and its
-    claim is being committed or released. `over`: the claim is committed or released as well.
+    `claim` is set when the request runs, `admitted` when it is decided whether it runs. `answered`: the request is
+    over, and its claim is being committed or released. `over`: the claim is committed or released as well.
     """
 
     claim: turn.RequestClaim | None = None
@@ -113,7 +113,7 @@ class IdempotencyGate:
             raise
 
     async def _admit(self, claim: turn.RequestClaim, entry: _RunningKey) -> RunPermit | turn.StoredCompletion:
-        """Admits the only request with this key at work in this process."""
+        """Admits a request; this process runs no other with its key."""
         identity = claim.identity
         record = await (self._take(claim) if self._claims.shared else self._claims.find(identity))
         match decide(identity, record):

@@ -30,9 +30,9 @@ from gateway.upstream import passthrough
 log = logs.get_logger("gateway.pipeline.passthrough_bills")
 PASSTHROUGH_LARGE_BODY_BYTES = 2**15
 """Bodies of more bytes are read in a thread; of a stream, however long, only the last event is read."""
-TOGETHER = 0.1
-"""Seconds that a bill waits for others: its own transaction would cost more than all the rest of it."""
-MAX_OVER = 500
+BATCH_SECONDS = 0.1
+"""Seconds that a bill waits for others to share its transaction, which costs more than the rest of it."""
+MAX_UNBILLED = 500
 """Calls that wait for their bill with their sampled bodies; further calls drop the sample of the request."""
 LONG_TEXT = 10_000
 """The tokens of a text of this many characters or more are estimated by samples."""
@@ -45,13 +45,13 @@ WRITES_TEXT = ("completions",)
 """APIs whose output can be counted where it is not reported."""
 
 
-HEARS = ("audio/transcriptions", "audio/translations")
+READS_AUDIO = ("audio/transcriptions", "audio/translations")
 """APIs whose input is a recording."""
 
 
 @dataclass(slots=True)
 class MeteredCall:
-    """A call that asked a model, as far as it has come. Times are on the monotonic clock, in seconds."""
+    """A relayed call to a model, so far. Times are on the monotonic clock, in seconds."""
 
     request_id: str
     caller: RequestCaller
@@ -73,13 +73,13 @@ class MeteredCall:
     status: turn.TurnStatus = "failed"
     sent_at: float = 0.0
     admission: HeldAdmission | None = None
-    """What it holds of budgets and limits, where any apply."""
+    """Its reservations in budgets and limits, if any apply."""
     asked: list[ModelDeployment] = field(default_factory=list)
     """All deployments that were asked, in order; the last is asked now."""
     charged: list[ModelDeployment] = field(default_factory=list)
     """Those that failed before `deployment` and may have charged."""
 
-    def turn_to(self, deployment: ModelDeployment, error: errors.UpstreamError, now: float) -> None:
+    def continue_at(self, deployment: ModelDeployment, error: errors.UpstreamError, now: float) -> None:
         """Continues at another deployment after this error."""
         if error.may_be_charged:
             self.charged.append(self.deployment)
@@ -96,7 +96,7 @@ class RelayedBills:
         self._tasks = BackgroundTasks()
         self._commits = TurnCommits(parts.store, parts.metrics, parts.telemetry)
         self._open = open_calls
-        self._over: list[MeteredCall] = []
+        self._unbilled: list[MeteredCall] = []
         self._billing: asyncio.Task[None] | None = None
         self._draining = asyncio.Event()
 
@@ -134,7 +134,7 @@ class RelayedBills:
     async def most(
         self, path: str, deployment: ModelDeployment, model: str, fields: dict[str, Any], sizes: tuple[int, int]
     ) -> tuple[int | None, int]:
-        """Estimates the most picodollars (None: unknown) and tokens that a call may take, from its body.
+        """Estimates a call's maximum cost in picodollars (None: unknown) and tokens from its body.
         `sizes`: bytes of the body, and of files in it."""
         facts = self._parts.router.facts(model or UNKNOWN_MODEL, _served(deployment, model or UNKNOWN_MODEL))
         counter = self._parts.counters.counter(facts)
@@ -153,10 +153,10 @@ class RelayedBills:
         return None if price is None else keys.picousd(price), tokens
 
     def add(self, call: MeteredCall) -> None:
-        """Bills a call that is over. Calls that end within `TOGETHER` seconds share a transaction."""
-        if len(self._over) >= MAX_OVER:
+        """Bills a call that is over. Calls that end within `BATCH_SECONDS` share a transaction."""
+        if len(self._unbilled) >= MAX_UNBILLED:
             call.request = passthrough.BodySample()
-        self._over.append(call)
+        self._unbilled.append(call)
         if self._billing is None or self._billing.done():
             self._billing = self._tasks.start(self._bill())
 
@@ -164,17 +164,17 @@ class RelayedBills:
         """Waits at shutdown for bills being recorded; bills that the storage does not take by then are logged."""
         self._draining.set()
         await self._commits.drain(seconds, self._tasks)
-        for call in self._over:
+        for call in self._unbilled:
             log.warning("bill_not_recorded", request_id=call.request_id)
 
     async def _bill(self) -> None:
         """Makes the bills of all calls that are over, and drops their bodies."""
-        while self._over:
+        while self._unbilled:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TOGETHER):
+                async with asyncio.timeout(BATCH_SECONDS):
                     await self._draining.wait()
-            for _ in range(len(self._over)):
-                call = self._over[0]
+            for _ in range(len(self._unbilled)):
+                call = self._unbilled[0]
                 try:
                     entry = await self._entry(call)
                     self._tasks.start(self._write(entry, call.admission))
@@ -183,7 +183,7 @@ class RelayedBills:
                     if call.admission is not None:
                         call.admission.closed()
                 finally:
-                    del self._over[0], call
+                    del self._unbilled[0], call
 
     async def _write(self, entry: turn.LedgerEntry, admission: HeldAdmission | None) -> None:
         try:
@@ -202,7 +202,9 @@ class RelayedBills:
         deployment = _served(call.deployment, model)
         facts = self._parts.router.facts(model, deployment)
         reported = answer.usage
-        if reported is None and call.path in HEARS and cost.is_amount(answer.duration):  # as `verbose_json` has it
+        if (
+            reported is None and call.path in READS_AUDIO and cost.is_amount(answer.duration)
+        ):  # as `verbose_json` has it
             reported = {"type": "duration", "seconds": answer.duration}
         usage = relayed_usage.chat_usage(call.path, reported) if reported is not None else None
         is_counted = usage is None
@@ -278,8 +280,8 @@ def _read(call: MeteredCall) -> tuple[passthrough.PassthroughRequest, passthroug
 
 
 def _model(call: MeteredCall, request: passthrough.PassthroughRequest, answer: passthrough.PassthroughUsage) -> str:
-    told_model = answer.named.get("model")
-    name = call.deployment.model or request.model or next(iter(call.models_in_address()), None) or told_model
+    reported_model = answer.named.get("model")
+    name = call.deployment.model or request.model or next(iter(call.models_in_address()), None) or reported_model
     return (name or UNKNOWN_MODEL)[:MODEL_CHARS].encode("utf-8", "replace").decode()
 
 
@@ -314,7 +316,12 @@ def _entry(
         timings_ms=timings,
     )
     endpoint = relayed_usage.RELAYED_ENDPOINTS[call.path]
-    told = {**metadata.response_metadata(known), "context_utilization": None, "managed": False, "endpoint": endpoint}
+    response_metadata = {
+        **metadata.response_metadata(known),
+        "context_utilization": None,
+        "managed": False,
+        "endpoint": endpoint,
+    }
     status: turn.TurnStatus = "complete" if answer.is_ended else call.status
     return turn.LedgerEntry(
         request_id=call.request_id,
@@ -325,14 +332,14 @@ def _entry(
         status=status,
         stream=call.stream,
         created_at=call.arrived_at,
-        metadata=told,
+        metadata=response_metadata,
         calls=calls,
         error_code=None if status == "complete" else call.error_code,
         end_user=call.caller.end_user(request.fields),
         endpoint=endpoint,
         key_id=call.caller.key_id,
         project=call.caller.project,
-        figures=cost.ledger_figures(told, calls),
+        figures=cost.ledger_figures(response_metadata, calls),
         failure=_failure(call.fault, status),
     )
 

@@ -4,9 +4,9 @@ breakpoints of prompt caches (guarantee §4 I7), and Anthropic requests translat
 
 Anthropic's models cache a prompt only up to content blocks with `cache_control`. Three are set: after the system
 messages, which the tools precede; where the previous request ended, up to which its prompt is cached; and where this
-one ends, for the next request. A fourth follows what a pass keeps, beside a client's own breakpoints, too: Anthropic
-reads what is cached only up to a breakpoint, or to one of the 20 blocks before it. Breakpoints are not part of what is
-cached, so they can move on.
+one ends, for the next request. A fourth follows what a pass keeps, even if the client sets breakpoints itself:
+Anthropic reads its cache only up to a breakpoint, or to one of the 20 blocks before it. Breakpoints are not part of
+what is cached, so they can move on.
 
 Signed thoughts depend on what precedes them: if that has changed, they are removed (guarantee §10.10). An answer is
 stored with the digest of the prompt that its thoughts were made under. They are forwarded as long as the same prompt
@@ -100,12 +100,12 @@ def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json
     themselves."""
     if prepared.context is None or not any(map(plain_blocks.is_signed, messages)):
         return [_unmarked(message) if items.BOUND in message else message for message in messages]
-    as_told = _as_told(prepared)
+    sent_digests = _digests_as_sent(prepared)
     prefix, kept = _prefix(prepared), []
     for message in messages:
         if plain_blocks.is_signed(message):
             bound = message.get(items.BOUND)
-            fits = prefix.digest in as_told.get(plain_blocks.signatures(message), ())
+            fits = prefix.digest in sent_digests.get(plain_blocks.signatures(message), ())
             stays = prefix.fits(bound) if bound is not None else fits
             if not stays:
                 message = plain_blocks.without_thoughts(message)
@@ -117,9 +117,9 @@ def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json
 
 
 def without_unknown_thoughts(prepared: PreparedRequest, refusal: errors.UpstreamRefused) -> PreparedRequest | None:
-    """Returns the request without the thoughts of which only their client says where they were made, if its upstream
-    has refused a signature: an earlier request may have changed what stands before them, and its frame may be lost.
-    None if nothing would change."""
+    """Returns the request without thoughts whose origin only the client vouches for, if its upstream has refused a
+    signature: an earlier request may have changed what precedes them, and its frame may be lost. None if nothing would
+    change."""
     said = str(refusal.original)
     names_it = refusal.status in REFUSED_SIGNATURES and "signature" in said and "thinking" in said
     if not names_it or prepared.context is None or not prepared.wire.trusts_clients:
@@ -156,17 +156,17 @@ def with_possible_thinking(body: Json, native: Json | None, deployment: ModelDep
     return plain_blocks.without_thinking(body), plain_blocks.without_thinking(native) if native is not None else None
 
 
-def _as_told(prepared: PreparedRequest) -> dict[tuple[str, ...], set[str]]:
+def _digests_as_sent(prepared: PreparedRequest) -> dict[tuple[str, ...], set[str]]:
     """Returns the digests before thoughts of unknown binding, by their signatures, computed from the messages as the
     client sent them."""
     history, request = prepared.history, prepared.request
     if not prepared.wire.trusts_clients or (history is not None and (history.unread or history.doubts_thoughts)):
         return {}
-    told: Iterable[Json] = request.messages
+    messages: Iterable[Json] = request.messages
     if history is not None and history.messages:
-        told = (*history.instructions, *(message.body for message in history.messages))
+        messages = (*history.instructions, *(message.body for message in history.messages))
     prefix, found = _prefix(prepared), dict[tuple[str, ...], set[str]]()
-    for message in told:
+    for message in messages:
         if plain_blocks.is_signed(message):
             found.setdefault(plain_blocks.signatures(message), set()).add(prefix.digest)
         prefix.add(message)
@@ -185,9 +185,13 @@ def _tools(request: ChatRequest) -> list[Any]:
 
 EFFORT = "reasoning_effort"
 REFUSED_SIGNATURES = (400, 422)
-"""Statuses with which providers refuse thoughts that were not made where they stand."""
-WHOSE = ("The model's max_input_tokens", "The request's max_input_tokens", "The gateway's context.max_input_tokens")
-"""What limits a prompt beside the window."""
+"""Statuses with which providers refuse thoughts that were made in another place."""
+LIMIT_NAMES = (
+    "The model's max_input_tokens",
+    "The request's max_input_tokens",
+    "The gateway's context.max_input_tokens",
+)
+"""Names of a prompt's limits other than the window."""
 OUTPUT_DIVISOR = 4
 """If the request names no output limit, at most one fourth of the window is reserved for the answer."""
 REFIT_SHARE = 0.8
@@ -204,7 +208,7 @@ def budget_for(
     """Computes the prompt budget: min(model's maximum input, window - reserved output, `max_input_tokens`).
     Raises ContextLengthExceeded: the output that the request reserves leaves nothing for a prompt."""
     window = facts.context_window or facts.max_input_tokens
-    given = zip((facts.max_input_tokens, requested, settings.max_input_tokens), WHOSE, strict=True)
+    given = zip((facts.max_input_tokens, requested, settings.max_input_tokens), LIMIT_NAMES, strict=True)
     max_input = min([(limit, whose) for limit, whose in given if limit], default=None)
     limits = [max_input[0]] if max_input is not None else []
     field, reserved = output_limit(forward)
@@ -257,7 +261,7 @@ def tightened(budget: PromptBudget, counted: int, reported: int | None, limit: i
     return replace(budget, tokens=max(1, tokens))
 
 
-TOLD_THOUGHTS = frozenset({"reasoning_content", "reasoning"})
+READABLE_THOUGHTS = frozenset({"reasoning_content", "reasoning"})
 SPARE_SHARE = 0.05
 """Share of the prompt by which the provider's count may exceed the gateway's."""
 
@@ -301,12 +305,12 @@ def without_items(messages: list[Json], request: ChatRequest) -> list[Json]:
         return messages
     own = frozenset(map(id, request.messages)) if request.api is None else frozenset()
     taken = frozenset(id(message) for message in found) - own
-    told = ((_without_items(message), True) if id(message) in taken else (message, False) for message in messages)
-    return [message for message, changed in told if not (changed and tool_calls.is_silent(message))]
+    cleaned = ((_without_items(message), True) if id(message) in taken else (message, False) for message in messages)
+    return [message for message, changed in cleaned if not (changed and tool_calls.is_silent(message))]
 
 
 def _without_items(message: Json) -> Json:
-    dropped = items.RESPONSES_ALONE if _are_readable(message) else items.RESPONSES_ALONE | TOLD_THOUGHTS
+    dropped = items.RESPONSES_ALONE if _are_readable(message) else items.RESPONSES_ALONE | READABLE_THOUGHTS
     return tool_calls.with_told(
         {name: value for name, value in message.items() if name not in dropped}, tool_calls.told_items(message)
     )
@@ -403,9 +407,9 @@ def with_breakpoints(
     """Adds breakpoints to copies of the messages. If the client set any itself, only the one behind what is kept.
     `forward`: the other fields of the body, with its tools. `goes_on`: another request may continue this one; otherwise
     its end is not cached, as writing costs more. `translated`: the body becomes one of Anthropic's, for which a tool
-    result's breakpoint is expected on the message; routers expect it on a part. `kept`: how many messages at the
-    beginning stay as an earlier request forwarded them, where what follows was changed: further ahead of the other
-    breakpoints than providers look, they would be written again."""
+    result's breakpoint is expected on the message; routers expect it on a part. `kept`: how many leading messages stay
+    as an earlier request forwarded them, if later ones were changed. Providers look back only a little from the other
+    breakpoints, and would write these messages to the cache again."""
     tools = [each for name in ("tools", "functions") for each in forward.get(name) or ()]
     own = [mark for each in (forward, *tools, *messages) for mark in prompt_cache.breakpoints_in(each)]
     if own and (not kept or len(own) >= prompt_cache.MAX_BREAKPOINTS):
@@ -471,8 +475,8 @@ def as_upstream_takes(
     deployment: ModelDeployment,
     tokens: int | None = None,
 ) -> TranslatedPrompt:
-    """Translates a request for its deployment. Of requests of other APIs only what Messages has stored changes.
-    `tokens`: those of the prompt, which the edits go by."""
+    """Translates a request for its deployment. In requests of other APIs only content stored by Messages changes.
+    `tokens`: of the prompt; edits depend on them."""
     cleared: list[Json] = []
     native, protocol = request.native, upstreams.PROTOCOLS[deployment.protocol]
     speaks = native is not None and native.protocol == deployment.protocol

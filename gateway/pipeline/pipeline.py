@@ -56,7 +56,7 @@ class StreamedAnswer:
     send_to: Callable[[StreamReceiver], Coroutine[Any, Any, None]] = field(repr=False)
     """Sends all chunks; see `relay`."""
     aclose: Callable[[], Awaitable[None]] = field(repr=False)
-    """Ends the upstream call, wherever it is, and records its cost; must always be called."""
+    """Ends the upstream call at any stage, and records its cost; must always be called."""
 
 
 async def relay(
@@ -67,8 +67,8 @@ async def relay(
     settlement: RequestSettlement,
     on_committed: Callable[[], None],
 ) -> None:
-    """Sends chunks to the client: those that arrive together, together. Chunks between the first and the last are
-    written where their bytes arrive, as long as the client reads as fast as they come.
+    """Sends chunks to the client; those that arrive together are sent together. Between the first and the last, chunks
+    are written as soon as their bytes arrive, as long as the client keeps up.
     `stack`: holds the upstream call open; `on_committed`: called after turn and bill are committed.
     Raises GatewayError: the stream broke off; its cost is in the ledger by then."""
     request = run.asked
@@ -83,7 +83,7 @@ async def relay(
 
     def passed(batch: Chunks) -> Chunks:
         if run.upstream_id is None and (name := next((chunk["id"] for chunk in batch if chunk.get("id")), None)):
-            run.named(name)
+            run.set_upstream_id(name)
         return chunks.push(batch, first)
 
     def written(batch: Chunks) -> bool:
@@ -94,7 +94,7 @@ async def relay(
             run.delivered()
         return goes_on and not record.asked_are_finished
 
-    run.hears(partial(UpstreamOutcome.of_stream, record, "partial"))
+    run.set_answer_reader(partial(UpstreamOutcome.of_stream, record, "partial"))
     async with stack, settlement.recording_failure(run, record):
         while (batch := await stream_record.next_batch(batches, record)) is not None:
             if sent := passed(batch):
@@ -140,7 +140,7 @@ class Pipeline:
 
         async def ask() -> JsonAnswer:
             answer = await self._attempts.whole_answer(run)
-            run.hears(partial(UpstreamOutcome.of, answer))
+            run.set_answer_reader(partial(UpstreamOutcome.of, answer))
             return answer
 
         async with self.settlement.recording_failure(run):
@@ -337,7 +337,7 @@ class LimitedPipeline:
 
 
 def _cut(user: str | None) -> str | None:
-    """Cuts a user as the ledger names it: a client may send an endless name, which is held for a while."""
+    """Cuts a user's name to the ledger's length: a client may send an endless one, which is held for a while."""
     return user[: keyed_hashes.USER_CHARS] if user is not None else None
 
 

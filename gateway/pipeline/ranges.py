@@ -1,7 +1,7 @@
-"""A message in the form in which it was forwarded, as ranges of what its client sends again (ADR 12).
+"""Encodes the forwarded form of a message as ranges of what its client sends again (ADR 12).
 
-A form consists of text from the request's messages, and of the gateway's own words around it. The former is stored as
-positions, the latter are few and known: no client's text is stored.
+A form consists of text from the request's messages, stored as positions, and of the gateway's own words, which are few
+and known: no client's text is stored.
 """
 
 import re
@@ -16,7 +16,7 @@ from gateway.core.types.content_parts import as_parts, texts_of
 
 Piece = str | list[int]
 """The gateway's own words; or a range: message, its field, start and end; or the number of an artifact's id."""
-Said = list[Piece]
+Pieces = list[Piece]
 COMPACTED = 1000
 """Fields from this number on are the message's fields after `compact`."""
 RANGE_CHUNK_CHARS = (96, 24)
@@ -51,7 +51,7 @@ OWN_WORDS = frozenset(
 """Words of labels, of the block, of the memory message (`assembly`) and of escapes."""
 
 
-class UnsayableForm(Exception):
+class UnencodableForm(Exception):
     """A form holds what its client does not send: it cannot be stored without content."""
 
 
@@ -108,11 +108,11 @@ class RangeFinder:
         self._places += [(i, n) for i, n in more if field(i, n) != field(i, n - COMPACTED)]
         self._build()
 
-    def said(self, text: str, own: int | None = None) -> Said:
-        """Splits a text into pieces.
+    def encoded(self, text: str, own: int | None = None) -> Pieces:
+        """Encodes a text as pieces.
         `own`: the message whose form it is, which is searched first.
-        Raises UnsayableForm: one of its words is in no message, and is not the gateway's."""
-        pieces: Said = []
+        Raises UnencodableForm: one of its words is in no message, and is not the gateway's."""
+        pieces: Pieces = []
         at, last, short = 0, 0, 0
         first = next((s for s, place in zip(self._starts, self._places, strict=False) if place[0] == own), 0)
         while at < len(text):
@@ -129,24 +129,24 @@ class RangeFinder:
             token = RANGE_TOKEN.match(text, at)
             assert token is not None
             found = self._range(text, at, token[0], (last, first))
-            is_unsayable = found is None and token[0][0].isalpha() and token[0].lower() not in OWN_WORDS
+            is_unencodable = found is None and token[0][0].isalpha() and token[0].lower() not in OWN_WORDS
             if found is not None:
                 number, start, end = found
                 _add(pieces, [*self._places[number], start, end])
                 last = self._starts[number] + end
                 at += end - start
                 short += end - start < RANGE_CHUNK_CHARS[-1]
-            elif is_unsayable and self._has_compacted:
-                raise UnsayableForm(token[0])
+            elif is_unencodable and self._has_compacted:
+                raise UnencodableForm(token[0])
             else:
                 _put(pieces, token[0])
                 at = token.end()
-            if (is_unsayable or short > MAX_SHORT_PIECES) and not self._has_compacted:
+            if (is_unencodable or short > MAX_SHORT_PIECES) and not self._has_compacted:
                 self._with_compacted()
-                return self.said(text, own)
+                return self.encoded(text, own)
         return pieces
 
-    def _range(self, text: str, at: int, token: str, near: tuple[int, ...]) -> tuple[int, int, int] | None:
+    def _range(self, text: str, at: int, token: str, starts: tuple[int, ...]) -> tuple[int, int, int] | None:
         """Finds the longest match in a message for a text from `at` on: the number of the place, and start and end in
         it."""
         is_own = not token[0].isalpha() or token.lower() in OWN_WORDS
@@ -154,7 +154,7 @@ class RangeFinder:
         least = RANGE_CHUNK_CHARS[-1]
         if (name := TOOL_NAME.match(text, at)) is not None:
             sizes = [len(name[0])]
-        elif sizes and sizes[0] > least and next(self._found(text[at : at + least], near), None) is None:
+        elif sizes and sizes[0] > least and next(self._found(text[at : at + least], starts), None) is None:
             sizes = []  # what is longer begins with it
         line = text.find("\n", at)
         if at < line < at + least:
@@ -162,15 +162,15 @@ class RangeFinder:
         if not (is_own and len(token) == 1 and not token.isdigit()):
             sizes.append(len(token))
         for size in sizes:
-            for where in self._found(text[at : at + size], near):
+            for where in self._found(text[at : at + size], starts):
                 if (found := self._extended(text, at, where, size)) is not None:
                     return found
         return None
 
-    def _found(self, chunk: str, near: tuple[int, ...]) -> Iterator[int]:
-        """Yields positions of a chunk: from the first place `near` on, before that from the next on, and so on."""
+    def _found(self, chunk: str, starts: tuple[int, ...]) -> Iterator[int]:
+        """Yields positions of a chunk: from the first of `starts` on, then from each next one up to the one before."""
         stop = len(self._all)
-        for start in (*near, 0):
+        for start in (*starts, 0):
             if start < stop:
                 if (where := self._all.find(chunk, start, stop + len(chunk) - 1)) >= 0:
                     yield where
@@ -192,14 +192,14 @@ class RangeFinder:
         return number, start, start + size
 
 
-def _put(pieces: Said, words: str) -> None:
+def _put(pieces: Pieces, words: str) -> None:
     if pieces and isinstance(pieces[-1], str):
         pieces[-1] += words
     else:
         pieces.append(words)
 
 
-def _add(pieces: Said, found: list[int]) -> None:
+def _add(pieces: Pieces, found: list[int]) -> None:
     last = pieces[-1] if pieces else None
     if isinstance(last, list) and len(last) == 4 and last[:2] == found[:2] and last[3] == found[2]:
         last[3] = found[3]
@@ -207,8 +207,8 @@ def _add(pieces: Said, found: list[int]) -> None:
         pieces.append(found)
 
 
-def text_said(pieces: Said, texts: MessageTexts, ids: Sequence[str]) -> str:
-    """Joins pieces to the text. Raises IndexError, TypeError, ValueError: they do not belong to these messages."""
+def decoded_text(pieces: Pieces, texts: MessageTexts, ids: Sequence[str]) -> str:
+    """Decodes pieces to their text. Raises IndexError, TypeError, ValueError: they do not belong to these messages."""
     found = []
     for piece in pieces:
         if isinstance(piece, str):
@@ -234,19 +234,19 @@ def plain_parts(content: Any) -> list[Any]:
     ]
 
 
-def parts_said(form: dict[str, Any], body: dict[str, Any], finder: RangeFinder, own: int | None) -> list[Any]:
+def encoded_parts(form: dict[str, Any], body: dict[str, Any], finder: RangeFinder, own: int | None) -> list[Any]:
     """Encodes a form's content: numbers of parts that the message itself has, and texts as pieces, each with the number
     of the part that it replaces (-1: it is new).
-    Raises UnsayableForm: it has something else."""
+    Raises UnencodableForm: it has something else."""
     if {k: v for k, v in form.items() if k != "content"} != {k: v for k, v in body.items() if k != "content"}:
-        raise UnsayableForm("fields")
+        raise UnencodableForm("fields")
     before, found = plain_parts(body.get("content")), list[Any]()
     for part in plain_parts(form.get("content")):
         if part in before:
             found.append(before.index(part))
             continue
         if not (isinstance(part, dict) and isinstance(part.get("text"), str)):
-            raise UnsayableForm("part")
+            raise UnencodableForm("part")
         rest = {k: v for k, v in part.items() if k != "text"}
         base = -1
         if rest != {"type": "text"} or (
@@ -255,8 +255,8 @@ def parts_said(form: dict[str, Any], body: dict[str, Any], finder: RangeFinder, 
             same = (n for n, own_part in enumerate(before) if _is_text_of(own_part, rest))
             base = next((n for n in same if _share_an_end(before[n]["text"], part["text"])), -1)
         if base < 0 and rest != {"type": "text"}:
-            raise UnsayableForm("part")
-        found.append([base, finder.said(part["text"], own)])
+            raise UnencodableForm("part")
+        found.append([base, finder.encoded(part["text"], own)])
     return found
 
 
@@ -269,7 +269,7 @@ def _is_text_of(part: Any, rest: dict[str, Any]) -> bool:
     return isinstance(part, dict) and "text" in part and {k: v for k, v in part.items() if k != "text"} == rest
 
 
-def form_said(parts: list[Any], body: dict[str, Any], texts: MessageTexts, ids: Sequence[str]) -> dict[str, Any]:
+def decoded_form(parts: list[Any], body: dict[str, Any], texts: MessageTexts, ids: Sequence[str]) -> dict[str, Any]:
     """Decodes parts to the form of a message as its client sends it now.
     Raises IndexError, KeyError, TypeError, ValueError: they do not belong to this message."""
     content = body.get("content")
@@ -283,7 +283,7 @@ def form_said(parts: list[Any], body: dict[str, Any], texts: MessageTexts, ids: 
             found.append(own[part])
             continue
         base, pieces = part
-        text = text_said(pieces, texts, ids)
+        text = decoded_text(pieces, texts, ids)
         if base >= 0:
             found.append({**own[base], "text": text})
         else:

@@ -60,8 +60,8 @@ class TurnCommits:
 
     async def commit(self, commit: turn.TurnCommit, admission: HeldAdmission | None, lost: str | None = None) -> None:
         """Writes a turn and its bill. A bill that the storage does not take waits.
-        `admission`: what the request holds of budgets and limits; `lost`: the error code of a bill without one whose
-        turn could not be stored.
+        `admission`: what the request holds of budgets and limits; `lost`: the error code for a bill that has none, if
+        its turn could not be stored.
         Raises StorageUnavailable: the turn is not stored; its bill waits."""
         entry = commit.ledger
         self._writing[entry.request_id] = entry
@@ -170,9 +170,9 @@ Key = tuple[Hashable, ...]
 
 
 class RunningTurns:
-    """Finds running turns by the name of their conversation, and by what their client will have said next time.
+    """Finds running turns by their conversation's name, and by the messages that their client will send next time.
 
-    Only turns of this process are known: of another replica's turns a request sees the committed ones.
+    Knows only turns of this process: of other replicas a request sees only committed turns.
     """
 
     def __init__(self, seconds: float = MAX_TURN_WAIT_SECONDS) -> None:
@@ -185,7 +185,7 @@ class RunningTurns:
         return sum(map(len, self._running.values()))
 
     def enter(self, run: RequestRun) -> None:
-        """Registers a turn that will be stored as under way, until `leave`."""
+        """Registers a running turn that will be stored, until `leave`."""
         prepared, request = run.prepared, run.prepared.request
         if prepared.conversation_id is None or request.options.dry_run:
             return
@@ -199,7 +199,7 @@ class RunningTurns:
             self._by_key[key][request.request_id] = run
 
     def leave(self, run: RequestRun) -> None:
-        """Removes a turn that is committed, or never will be. Has no effect if the turn is not under way."""
+        """Removes a turn that is committed, or never will be. Has no effect if the turn is not registered."""
         request_id, tenant = run.asked.request_id, run.asked.caller.tenant
         running = self._running.get(tenant)
         if running is None or request_id not in running:
@@ -296,7 +296,7 @@ class RequestSettlement:
         attempted, request = run.attempted(outcome), run.prepared.request
         primary = await self.usage.priced(run, outcome) if attempted.is_called else None
         if primary is not None:
-            run.wrote(int(primary[0]["completion_tokens"]))
+            run.set_answer_tokens(int(primary[0]["completion_tokens"]))
         unlisted = await unlisted_in(run.prepared)
         settled = make_bill(attempted, primary, self.clock.monotonic(), unlisted)
         request.log_facts.update(metadata.figures(settled.known))
@@ -367,7 +367,7 @@ class RequestSettlement:
                 run.asked.admission.closed()
             if run.noted_calls:
                 self.open_calls.close(run.asked.request_id)
-        return run.gives_up()
+        return run.claim_failure()
 
     async def _record_to_the_end(
         self, run: RequestRun, record: StreamRecord | None, error: errors.GatewayError
@@ -384,12 +384,12 @@ class RequestSettlement:
         error, code = (None, ended) if isinstance(ended, str) else (ended, ended.code)
         if error is not None:
             self.metrics.upstream_failed(run.prepared.request.model, error)
-        said, failed = run.said, UpstreamOutcome.failed(code, error, is_out=run.attempted().is_out)
+        said, failed = run.answer_so_far, UpstreamOutcome.failed(code, error, is_out=run.attempted().is_out)
         usage = failed.usage or said.usage or next(iter(run.reported), None)
         outcome = failed = replace(failed, usage=usage, charged=failed.charged or says(said))
         if record is not None and record.begun and run.is_delivered:
-            told = error.body()["error"] if error is not None else None
-            outcome = replace(failed, status="partial", completion=record.completion(), error=told)
+            error_body = error.body()["error"] if error is not None else None
+            outcome = replace(failed, status="partial", completion=record.completion(), error=error_body)
         return await self._recorded(run, outcome, failed)
 
     async def _recorded(self, run: RequestRun, *outcomes: UpstreamOutcome) -> bool:
@@ -405,7 +405,7 @@ class RequestSettlement:
                     break
                 except Exception as fault:  # noqa: BLE001 - whatever is wrong with the answer, the bill is kept
                     log.fault("turn_not_kept", fault, request_id=run.asked.request_id)
-                    run.turn_to(replace(run.prepared, context=None))
+                    run.continue_as(replace(run.prepared, context=None))
         finally:
             self.running.leave(run)
             if not run.is_committing and run.asked.admission is not None:
@@ -448,7 +448,7 @@ class RequestSettlement:
         if run.internal and context is not None:
             records = [bill.anonymous(record) for record in context.utilization.artifacts_processed]
             context = replace(context, utilization=replace(context.utilization, artifacts_processed=records))
-            run.turn_to(replace(run.prepared, context=context, conversation_id=None))
+            run.continue_as(replace(run.prepared, context=context, conversation_id=None))
             await self.settle(run, UpstreamOutcome("complete"))
         elif run.asked.options.sent_elsewhere:
             await self._recorder.keep_frame(run.prepared)

@@ -1,8 +1,8 @@
 """The stages of a request: prepared, attempted, settled (ADR 33), and the points between them at which features act
 (ADR 35): the pipeline calls these, and imports no feature.
 
-A stage is a frozen value: nobody writes into what another has made. What grows while a request runs is in its
-`RequestRun`, which is only added to, as its client may leave and its process may end at any moment.
+A stage is a frozen value. What grows while a request runs is in its `RequestRun`, which is only appended to: its client
+may leave, and its process may end, at any moment.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ class KeptFrame:
     """The frame of an unstored conversation as it was found: its JSON, in which forms are ranges of what the client
     sends, the artifacts' ids in it, and how many answers were given since it was written."""
 
-    said: Mapping[str, Any]
+    encoded: Mapping[str, Any]
     ids: tuple[str, ...]
     behind: int
 
@@ -73,7 +73,7 @@ class RequestFeature:
 
     Attributes:
         needs: the attribute of a request that must be true for the feature to act on it; None: it acts on any.
-        on_request: a request as its target takes it, of which nothing is read yet.
+        on_request: a request adapted to its target, before its conversation is read.
         on_history: a request whose conversation is rebuilt, before its context is built.
         on_inputs: a request whose context is to be built, the conversation to build it from, and its budget.
         on_context: a request whose context is built; returns a changed request to build the context for again, or None.
@@ -146,10 +146,10 @@ NO_FEATURES = FeatureHooks()
 
 @record
 class Target:
-    """Where a request is asked.
+    """Where a request is sent.
 
     Attributes:
-        model: the name that it is asked by; may differ from the request's.
+        model: the model's name there; may differ from the request's.
         chosen: the candidate that is asked.
         number: how many targets the request has had before.
         origin: that of the first target, if this is another one.
@@ -168,7 +168,7 @@ class Target:
 class TargetWire:
     """How a target is addressed: `deployment` is the chosen one in the request's API, `fallback` the same by chat
     completions if it turns out not to speak that API. `asks_usage`: it takes `stream_options`, as far as is known.
-    `trusts_clients`: it has not refused signed thoughts that stand where their client has them."""
+    `trusts_clients`: it has not refused signed thoughts in the places where the client has them."""
 
     deployment: ModelDeployment
     fallback: ModelDeployment | None = None
@@ -232,7 +232,7 @@ class PreparedRequest:
 
     @property
     def is_instead(self) -> bool:
-        """Whether another model is asked than the one that the request names."""
+        """Whether the model asked is not the one that the request names."""
         return self.request.model != self.asked.model
 
     def headers(self, answer: dict[str, str]) -> dict[str, str]:
@@ -264,9 +264,9 @@ class UpstreamAttempt:
         route: of the deployment that was asked.
         began_at: when the first of all tries of one answer began, on the monotonic clock, in seconds. `asked_at`,
             `ended_at`: of this try alone; None: not known.
-        cost: when it is accounted for: of a failed try that was followed by another, and of a round of `recall`.
+        cost: once it is booked: of a failed try that another followed, or of a round of `recall`.
         error: how it failed.
-        is_over: it is accounted for; `cost` is None if it was free.
+        is_over: it is booked; `cost` is None if it was free.
     """
 
     target: Target
@@ -326,7 +326,7 @@ class UpstreamOutcome:
 
 SO_FAR = UpstreamOutcome("partial")
 """The outcome of a request that is still being answered."""
-SAID_NOTHING = partial(UpstreamOutcome, "failed")
+NO_ANSWER = partial(UpstreamOutcome, "failed")
 """The outcome of a call without any answer."""
 
 
@@ -401,8 +401,8 @@ class SettledRequest:
 
     def fields(self) -> dict[str, Any]:
         """Returns the top-level fields to add to an answer or a finish chunk."""
-        told = metadata.with_citations(metadata.in_answer(self.metadata), self.cited)
-        document = self.document if told is self.metadata else jsons.dumps(told)
+        answered = metadata.with_citations(metadata.in_answer(self.metadata), self.cited)
+        document = self.document if answered is self.metadata else jsons.dumps(answered)
         return answer_fields(jsons.Fragment(document), self.known)
 
 
@@ -413,7 +413,7 @@ def answer_fields(metadata: Any, known: bill.ResponseMetadata) -> dict[str, Any]
 
 
 class RequestRun:
-    """What has happened to one request so far. It is only added to, so that it can be billed at any moment."""
+    """What has happened to one request so far. It is only appended to, so that it can be billed at any moment."""
 
     def __init__(self, prepared: PreparedRequest) -> None:
         self.asked = prepared.asked
@@ -431,7 +431,7 @@ class RequestRun:
         self.noted_calls: tuple[Any, ...] = ()
         """The calls that the storage knows, in case this process dies."""
         self.upstream_id: str | None = None
-        self.written = 0
+        self.answer_tokens = 0
         """Tokens of its answer, when they are known."""
         self.is_delivered = False
         """Part of a streamed answer was sent to the client."""
@@ -439,12 +439,12 @@ class RequestRun:
         """Its commit is under way, and runs to its end even if the client leaves."""
         self._is_given_up = False
         self._attempts: list[UpstreamAttempt] = []
-        self._said: Callable[[], UpstreamOutcome] = SAID_NOTHING
+        self._answer_so_far: Callable[[], UpstreamOutcome] = NO_ANSWER
 
     @property
-    def said(self) -> UpstreamOutcome:
+    def answer_so_far(self) -> UpstreamOutcome:
         """What the last call has answered so far, sent to the client or not; usage as an outcome has it."""
-        return self._said()
+        return self._answer_so_far()
 
     @property
     def scope(self) -> upstreams.CallScope:
@@ -499,31 +499,31 @@ class RequestRun:
                 failed_costs.append(replace(each.cost, purpose=bill.FAILED_TRY))
         return failed_costs, round_costs, [self.asked.model, *left.values(), prepared.wire.deployment.route]
 
-    def turn_to(self, prepared: PreparedRequest) -> None:
+    def continue_as(self, prepared: PreparedRequest) -> None:
         """Continues with the request as it is prepared now. What was paid for stays on the bill."""
         self.prepared = prepared
 
     def began(self, at: float, now: float | None = None) -> None:
-        """Notes that the model is being asked: from here on there is a bill, even if the client leaves."""
-        prepared, self._said = self.prepared, SAID_NOTHING
+        """Records that the model is being asked: from now on there is a bill, even if the client leaves."""
+        prepared, self._answer_so_far = self.prepared, NO_ANSWER
         self.reported.clear()
         self._attempts.append(UpstreamAttempt(prepared.target, prepared.wire.deployment.route, at, asked_at=now))
 
     def failed(self, error: errors.GatewayError, now: float | None = None) -> None:
-        """Marks the last try as failed; its possible cost is not accounted for yet."""
+        """Marks the last try as failed; its possible cost is not booked yet."""
         self._attempts[-1] = replace(self._attempts[-1], error=error, ended_at=now)
-        self._said = partial(UpstreamOutcome, "failed", usage=error.usage)
+        self._answer_so_far = partial(UpstreamOutcome, "failed", usage=error.usage)
 
-    def followed(self, cost: bill.CallCost | None) -> None:
+    def book_last_try(self, cost: bill.CallCost | None) -> None:
         """Books the last try's cost (None: it was free), as another follows: it failed, or it was a round of the tool
         `recall`."""
         self._attempts[-1] = replace(self._attempts[-1], cost=cost, is_over=True)
 
-    def hears(self, said: Callable[[], UpstreamOutcome]) -> None:
+    def set_answer_reader(self, read: Callable[[], UpstreamOutcome]) -> None:
         """Sets the function that returns the last call's answer so far."""
-        self._said = said
+        self._answer_so_far = read
 
-    def named(self, upstream_id: str) -> None:
+    def set_upstream_id(self, upstream_id: str) -> None:
         """Sets the upstream's id of the answer."""
         self.upstream_id = upstream_id
 
@@ -531,11 +531,11 @@ class RequestRun:
         """Marks that part of the answer was sent to the client."""
         self.is_delivered = True
 
-    def wrote(self, tokens: int) -> None:
+    def set_answer_tokens(self, tokens: int) -> None:
         """Sets the number of tokens of the answer."""
-        self.written = tokens
+        self.answer_tokens = tokens
 
-    def gives_up(self) -> bool:
+    def claim_failure(self) -> bool:
         """Claims the recording of a failure. Returns True to the first caller, which must record it; False to others,
         and if no model was called or a commit is under way."""
         first = self.has_cost and not self.is_ending

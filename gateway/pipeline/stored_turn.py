@@ -135,12 +135,12 @@ def _words(error: errors.GatewayError | None, *, with_words: bool) -> str | None
     """Returns an error's message: the upstream's own where it answered."""
     if error is None or not (with_words or error.is_logged):
         return None
-    told = error.message
+    message = error.message
     if isinstance(error, errors.UpstreamRefused):
         said = error.original.get("error") if isinstance(error.original, dict) else error.original
         own = said.get("message") if isinstance(said, dict) else said
-        told = own if isinstance(own, str) and own else told
-    return told[:MAX_ERROR_CHARS]
+        message = own if isinstance(own, str) and own else message
+    return message[:MAX_ERROR_CHARS]
 
 
 def _is_metered(settled: SettledRequest) -> bool:
@@ -314,7 +314,7 @@ def with_counts(turn: turn.StoredTurn, counting: PromptCounter | None) -> turn.S
     for answer in turn.answers:
         body = answer.message.body
         answer.message.tokens = TokenCounts(body, counting.counted_answer(body))
-    return replace(turn, counts=tuple(counting.counted_anew()))
+    return replace(turn, counts=tuple(counting.new_counts()))
 
 
 @record
@@ -345,7 +345,7 @@ class RequestChain:
             before = self.digests[-2] if len(self.digests) > 1 else self.base
             return tuple(dict.fromkeys((whole, chain.chain_digests([self.delivered, answer], before)[-1])))
         if self.prefill is None:
-            several = items.said_apart(message) if items.ITEM_ORDER in message else []
+            several = items.split_texts(message) if items.ITEM_ORDER in message else []
             if message.get("refusal") and not message.get("content"):
                 several = [{"role": "assistant", "content": message["refusal"]}]
             alone = [message]
@@ -361,7 +361,7 @@ class RequestChain:
     def call_digests(self, message: dict[str, Any], answer: dict[str, Any]) -> tuple[bytes, ...]:
         """Computes the digests up to an answer with tool calls, in each form in which a client may send it again."""
         if self.prefill is None:
-            *before, last = items.said_apart(message) or [message]
+            *before, last = items.split_texts(message) or [message]
             apart = chain.call_digest(chain.chain_digests(before, self.end)[-1] if before else self.end, last)
             ends = (self.end,) if self.in_one is None else (self.end, self.in_one)
             return tuple(dict.fromkeys((*(chain.call_digest(end, message) for end in ends), apart)))

@@ -35,7 +35,7 @@ from gateway.core.types.conversation import (
 )
 from gateway.core.types.short_inputs import with_short_inputs
 from gateway.core.types.window import PackedWindow, WindowInputs
-from gateway.pipeline.ranges import MessageTexts, RangeFinder, UnsayableForm, form_said, parts_said, plain_parts
+from gateway.pipeline.ranges import MessageTexts, RangeFinder, UnencodableForm, decoded_form, encoded_parts, plain_parts
 from gateway.pipeline.stages import KeptFrame, PreparedRequest
 from gateway.storage import ConversationStore
 from gateway.storage.cache import FrameCache
@@ -304,7 +304,7 @@ class UnstoredFrames:
     def __init__(self, cache: FrameCache, store: ConversationStore, clock: ports.Clock) -> None:
         self._cache, self._store, self._clock = cache, store, clock
 
-    async def put_over(
+    async def with_frame(
         self, request: ChatRequest, history: ConversationHistory
     ) -> tuple[ConversationHistory, KeptFrame | None]:
         """Applies the frame of what a model was sent before to a request's conversation, if that is known."""
@@ -329,7 +329,7 @@ class UnstoredFrames:
             if found is None:
                 return history, None
             number, value = found
-            over = partial(_put_over, history, key, names[number], value, number)
+            over = partial(_with_frame, history, key, names[number], value, number)
             return await offload_if(request.size >= LARGE_FRAME_BYTES, over)
         except Exception as fault:  # noqa: BLE001 - whatever the cache holds, it costs a fresh fit
             log.warning("frame_not_used", reason=type(fault).__name__, request_id=request.request_id)
@@ -369,8 +369,8 @@ class UnstoredFrames:
         except errors.StorageUnavailable:
             return
         now = int(self._clock.now().timestamp())
-        said = history.digests[: len(history.digests) - _is_prefilled(history.messages)]
-        end = (said[-1] if said else history.base).path
+        answered = history.digests[: len(history.digests) - _is_prefilled(history.messages)]
+        end = (answered[-1] if answered else history.base).path
         try:
             if built.economy is not None or (costs is not None and request.forward.get("tools")):
                 name, at = _used(key, history), (now + 1).to_bytes(8)  # rounded up
@@ -383,7 +383,7 @@ class UnstoredFrames:
             if history.doubts_thoughts or not prepared.wire.trusts_clients:
                 await self._cache.keep(request.caller.tenant, key.of_path(DOUBTS + end), DOUBTS)
             payload = await offload_if(built.fitted.new_pass, _payload, prepared, key, now, self._cache.ttl)
-        except UnsayableForm:  # this overrides older frames
+        except UnencodableForm:  # this overrides older frames
             log.info("frame_not_kept", request_id=request.request_id)
             payload = jsons.dumps({"v": FRAME_VERSION, "lost": True})
         except Exception as fault:  # noqa: BLE001 - it costs a fresh fit, not the answer that has come
@@ -420,18 +420,18 @@ def _used(key: _FrameKey, history: ConversationHistory) -> str:
     return key.of_path(USED + chain.chain_digests([history.messages[0].body])[0].path)
 
 
-def _put_over(
+def _with_frame(
     history: ConversationHistory, key: _FrameKey, name: str, value: bytes, behind: int
 ) -> tuple[ConversationHistory, KeptFrame | None]:
     payload = key.opened(name, value)
-    said = jsons.loads(payload) if payload is not None else None
-    if said is None or said["v"] != FRAME_VERSION or said.get("lost"):
+    encoded = jsons.loads(payload) if payload is not None else None
+    if encoded is None or encoded["v"] != FRAME_VERSION or encoded.get("lost"):
         return history, None
-    ids = tuple(key.masked(said["ids"], said["salt"]))
+    ids = tuple(key.masked(encoded["ids"], encoded["salt"]))
     known = _anchors(history)[0] + 1  # all up to the last answer was forwarded before
     bodies = [message.body for message in history.messages[:known]]
-    frame = _frame(said, ids, bodies, key) if said["changed"] else None
-    tokenizer, (digest, counts) = said["tokenizer"], said.get("counted", ("", {}))
+    frame = _frame(encoded, ids, bodies, key) if encoded["changed"] else None
+    tokenizer, (digest, counts) = encoded["tokenizer"], encoded.get("counted", ("", {}))
     counted = {int(name): TokenCounts(history.messages[int(name)].body, {tokenizer: counts[name]}) for name in counts}
     if counted and digest != key.of_bodies([each.of for each in counted.values()]):
         counted = {}
@@ -446,49 +446,49 @@ def _put_over(
         as_sent=False,
         frame=frame,
     )
-    return over, KeptFrame(said, ids, behind)
+    return over, KeptFrame(encoded, ids, behind)
 
 
 def _frame(
-    said: Mapping[str, Any], ids: Sequence[str], bodies: Sequence[dict[str, Any]], key: _FrameKey
+    encoded: Mapping[str, Any], ids: Sequence[str], bodies: Sequence[dict[str, Any]], key: _FrameKey
 ) -> PromptFrame:
     """Decodes a frame. Raises ValueError: a form has changed. Anything that is not a frame raises any error."""
     texts = MessageTexts(bodies, compact)
     forms: dict[str, Form] = {}
     form: Form
-    for name, (digest, parts) in said["forms"].items():
+    for name, (digest, parts) in encoded["forms"].items():
         form, body = None, bodies[int(name)]
         if parts is not None:
-            form = with_short_inputs(body) if parts == SHORT_INPUTS else form_said(parts, body, texts, ids)
+            form = with_short_inputs(body) if parts == SHORT_INPUTS else decoded_form(parts, body, texts, ids)
         forms[name] = form
         if form is not None and (key.of_calls if parts == SHORT_INPUTS else key.of_form)(form) != digest:
             raise ValueError("a form is another")
     memory_message = None
-    if said["memory"] is not None:
-        digest, parts, pinned = said["memory"]
-        memory_message = memory.MemoryMessage(form_said(parts, MEMORY, texts, ids), tuple(pinned))
+    if encoded["memory"] is not None:
+        digest, parts, pinned = encoded["memory"]
+        memory_message = memory.MemoryMessage(decoded_form(parts, MEMORY, texts, ids), tuple(pinned))
         if key.of_form(memory_message.body) != digest:
             raise ValueError("a memory message is another")
-    decisions = said["decisions"].items()
+    decisions = encoded["decisions"].items()
     return PromptFrame(
-        first=said["first"],
-        left_out=frozenset(said["left"]),
+        first=encoded["first"],
+        left_out=frozenset(encoded["left"]),
         forms=forms,
-        shown_in_full={name: tuple(ids[n] for n in shown) for name, shown in said["standing"].items()},
+        shown_in_full={name: tuple(ids[n] for n in shown) for name, shown in encoded["standing"].items()},
         decisions={name: tuple(FrozenDecision(ids[n], *rest) for n, *rest in each) for name, each in decisions},
-        decided=frozenset(ids[n] for n in said["decided"]),
-        counts=said["counts"],
-        asked=said["asked"],
-        left_out_tokens=said["left_out_tokens"],
-        recalls=said.get("recalls", False),
-        refers={key: tuple((to, ids[n]) for to, n in found) for key, found in said.get("refers", {}).items()},
+        decided=frozenset(ids[n] for n in encoded["decided"]),
+        counts=encoded["counts"],
+        asked=encoded["asked"],
+        left_out_tokens=encoded["left_out_tokens"],
+        recalls=encoded.get("recalls", False),
+        refers={key: tuple((to, ids[n]) for to, n in found) for key, found in encoded.get("refers", {}).items()},
         memory=memory_message,
     )
 
 
 def _payload(prepared: PreparedRequest, key: _FrameKey, now: int, ttl: float) -> bytes | None:
     """Encodes the frame of a request as JSON; None where an earlier one still implies it.
-    Raises UnsayableForm: it cannot be encoded without content."""
+    Raises UnencodableForm: it cannot be encoded without content."""
     request, history, built, kept = prepared.request, prepared.history, prepared.context, prepared.kept_frame
     assert history is not None
     assert built is not None
@@ -500,12 +500,12 @@ def _payload(prepared: PreparedRequest, key: _FrameKey, now: int, ttl: float) ->
         is_near = built.fitted.tokens >= NEAR_SHARE * (prepared.budget.tokens or inf)
         if kept is None and not is_near:
             return None
-        if kept is not None and kept.behind < MAX_BEHIND and now - kept.said["at"] < ttl / 4:
+        if kept is not None and kept.behind < MAX_BEHIND and now - kept.encoded["at"] < ttl / 4:
             return None
         frame = before or PromptFrame()
     else:
         frame = made.frame if made.full or before is None else before.followed_by(made.frame)
-    return _FrameWriter(history, kept if before is not None and not (made and made.full) else None, key, now).said(
+    return _FrameWriter(history, kept if before is not None and not (made and made.full) else None, key, now).encoded(
         frame, [*history.messages[: history.stored], *new], built.counting, set(made.frame.forms) if made else set()
     )
 
@@ -519,7 +519,7 @@ class _FrameWriter:
         self._bodies = [message.body for message in history.messages]
         self._texts = MessageTexts(self._bodies, compact)
 
-    def said(
+    def encoded(
         self,
         frame: PromptFrame,
         messages: Sequence[ConversationMessage],
@@ -530,16 +530,16 @@ class _FrameWriter:
         forms = {}
         for name, form in frame.forms.items():
             if self._kept is not None and name not in changed:
-                forms[name] = self._kept.said["forms"][name]
+                forms[name] = self._kept.encoded["forms"][name]
             else:
                 finder = finder or RangeFinder(self._texts, len(self._bodies), self._ids)
                 forms[name] = self._form(form, int(name), finder)
         memory = None
         if frame.memory is not None:
             if frame.memory.segments:
-                raise UnsayableForm("summaries")
+                raise UnencodableForm("summaries")
             finder = finder or RangeFinder(self._texts, len(self._bodies), self._ids)
-            parts = parts_said(frame.memory.body, MEMORY, finder, None)
+            parts = encoded_parts(frame.memory.body, MEMORY, finder, None)
             memory = [self._key.of_form(frame.memory.body), parts, list(frame.memory.pinned)]
         standing = {name: [*map(self._id, shown)] for name, shown in frame.shown_in_full.items() if shown}
         decisions = {
@@ -579,11 +579,11 @@ class _FrameWriter:
             return ["", None]
         if form == with_short_inputs(body := self._bodies[number]) != body:
             return [self._key.of_calls(form), SHORT_INPUTS]
-        return [self._key.of_form(form), parts_said(form, self._bodies[number], finder, number)]
+        return [self._key.of_form(form), encoded_parts(form, self._bodies[number], finder, number)]
 
     def _id(self, name: str) -> int:
         if ARTIFACT_ID.fullmatch(name) is None:
-            raise UnsayableForm("id")
+            raise UnencodableForm("id")
         if name not in self._ids:
             self._ids.append(name)
         return self._ids.index(name)

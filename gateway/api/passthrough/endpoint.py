@@ -412,7 +412,7 @@ class CallMeter:
     def turned(self, deployment: ModelDeployment, error: errors.UpstreamError) -> None:
         """Records that a try failed, and that another deployment is asked."""
         if self._metered is not None:
-            self._metered.turn_to(deployment, error, self._bills.clock.monotonic())
+            self._metered.continue_at(deployment, error, self._bills.clock.monotonic())
 
     def _refused(self, error: BaseException | None) -> None:
         """Records that the last deployment charges nothing: there is a bill only of what tries before it may have

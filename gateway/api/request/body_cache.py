@@ -39,15 +39,15 @@ BLOCK = 2**16
 TRIES = 8
 """Ends of objects that are tried as the end of a message."""
 LISTS = {name: re.compile(rb'"%b"\s*:\s*\[\s*' % name.encode()) for name in ("messages", "input")}
-"""Where the list begins of which requests share the beginning."""
+"""Where the list of messages begins."""
 AFTER_OBJECT = re.compile(rb',\s*\{\s*"|\]\s*(?:,\s*"|\}\s*\Z)')
-"""What follows the last shared object of a list, and in a text only where that ends so: quotes in texts are escaped."""
+"""What follows the last shared object of a list. In a text it occurs only at the end: quotes in texts are escaped."""
 UNKEPT = nullcontext()
 
 
 class ReadChat(Protocol):
-    """A body in the form of another API, read as a chat. `leading`: how many messages of that are not of its list;
-    `known`: how many of the list's an earlier request revealed."""
+    """Another API's body, read as a chat. `leading`: how many of the chat's messages come before those of the body's
+    list; `known`: how many of the list's messages an earlier request had."""
 
     LIST: ClassVar[str]
 
@@ -81,9 +81,9 @@ NOTHING = _ProvenPrefix(0, 0, 0)
 
 @dataclass(slots=True, eq=False)
 class _CachedBody:
-    """A body as received, the messages in its list, how they were read as a chat's (None: they are these), and the
-    chain digests of all behind the first `leading`, the chat's instructions. `size` is the memory of all, `parts` that
-    of what was parsed, apart from the texts. `proven` grows, and is replaced as a whole."""
+    """A body as received. `messages`: those of its list; `reading`: how they were read as a chat (None: they are a
+    chat's); `digests`: chain digests after the chat's first `leading` messages, its instructions; `size`: memory of
+    everything; `parts`: memory of parsed parts without texts. `proven` grows, and is replaced as a whole."""
 
     tenant: str
     raw: bytes
@@ -122,7 +122,7 @@ class RecognizedBody:
         return self.source.kept.reading
 
     def known(self, messages: int, before: int) -> KnownMessages:
-        """Returns what is known of its chat: the first `messages`, which were the first `before` of the earlier one."""
+        """Returns what is known of its chat: the first `messages`, equal to the first `before` of the earlier chat."""
         kept = self.source.kept
         return KnownMessages(messages, kept.digests[: max(0, before - kept.leading)], self.source)
 
@@ -130,7 +130,7 @@ class RecognizedBody:
 class BodyCache:
     """A thread-safe LRU cache of bodies by tenant, without requests with `store: false`. `recognised` counts the
     requests that began like a cached one.
-    `max_bytes`: of all bodies together, with what was parsed of them; `ttl`: seconds that an unused body is cached."""
+    `max_bytes`: of all bodies together, parsed parts included; `ttl`: seconds that an unused body is cached."""
 
     def __init__(self, max_bytes: int, clock: ports.Clock, ttl: float = KEPT_SECONDS) -> None:
         self._max_bytes = max_bytes
@@ -226,7 +226,7 @@ class BodyCache:
                     self._drop(kept)
 
     def forget(self) -> None:
-        """Drops everything, since something was deleted, whose text must not stay here."""
+        """Drops everything: something was deleted, and its text must not stay here."""
         with self._lock:
             self._moment += 1
             self._kept.clear()
@@ -265,7 +265,7 @@ def read_chat_request(
     arrival: RequestArrival,
     read: Callable[[ResponsesReading], object] = lambda _: None,
 ) -> ChatRequest:
-    """Parses the chat request of a body, of which only what is new is parsed; see `read_chat_body`."""
+    """Parses a body to a chat request; of a resend only what is new. See `read_chat_body`."""
     found = resends.parse(caller.tenant, raw)
     if found is not None:
         plain, known = plain_messages(found.body["messages"]), found.known(found.count, found.count)
@@ -274,8 +274,8 @@ def read_chat_request(
 
 
 class ReadAsChat(Generic[R]):
-    """What the adapters of other APIs share: a body is read as a chat, and recognised in the next request. Where it is
-    read in other words than those that came, the chat's bytes are."""
+    """What the adapters of other APIs share: reads a body as a chat, and recognises it in the next request. If reading
+    changes the messages, the chat's bytes take the place of the body's."""
 
     def __init__(self, settings: Settings, resends: BodyCache) -> None:
         self._settings = settings
@@ -286,14 +286,14 @@ class ReadAsChat(Generic[R]):
         self._reading: R | None = None
 
     def _parse(self, raw: bytes, caller: RequestCaller, kind: type[R]) -> dict[str, Any]:
-        """Parses the body, of which only the rest if it begins as an earlier one did that was read so."""
+        """Parses the body; only the rest, if it begins like an earlier one of this `kind`."""
         self._found = self._resends.parse(caller.tenant, raw, kind)
         self._body = self._found.body if self._found is not None else json_body(raw)
         return self._body
 
     def _before(self, body: dict[str, Any], kind: type[R]) -> tuple[R | None, int]:
-        """Returns how the earlier body was read, and how many messages of this one's list are the same. `body`: this
-        one, in whatever words it is read."""
+        """Returns how the earlier body was read, and how many messages of this one's list are the same.
+        `body`: this one, as it is read."""
         found, name = self._found, kind.LIST
         if found is None or not isinstance(found.reading, kind) or body.get(name) is not self._body[name]:
             return None, 0
@@ -327,8 +327,8 @@ class ReadAsChat(Generic[R]):
         arrival: RequestArrival,
         plain: PlainMessages | None = None,
     ) -> ChatRequest:
-        """The request that was read so; bytes are made of it only where it is recognised by them.
-        `body`: in the words in which it was read; `plain`: its messages, where they are known to be."""
+        """Builds the request; serialises the chat only to recognise a resend by its bytes.
+        `body`: as it was read; `plain`: its messages, if known to be plain."""
         self._reading, chat = reading, reading.chat
         is_as_sent = body.get(reading.LIST) is self._body.get(reading.LIST)
         if plain is None and arrival.size >= MIN_BYTES and not is_as_sent and self._is_kept(body):
@@ -391,7 +391,7 @@ def _list_of(kept: _CachedBody) -> str:
 
 
 def _proven(kept: _CachedBody, before: _ProvenPrefix, raw: bytes, shared: int) -> _ProvenPrefix:
-    """Extends what is proven of the cached body to what it shares with another one."""
+    """Extends the proven part of the cached body to what it shares with another one."""
     start, end, count = before
     if not count:
         found = LISTS[_list_of(kept)].search(kept.raw, 0, shared)

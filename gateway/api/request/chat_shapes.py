@@ -1,4 +1,4 @@
-"""The parts of chat requests and answers that other APIs share, too. OpenAI's own fields are OpenAI's to describe."""
+"""Schemas of chat requests and answers that all APIs share. OpenAI documents its own fields."""
 
 from typing import Annotated, Literal
 
@@ -43,7 +43,7 @@ Usage = shape(
     is_open=True,
 )
 
-# Parts of bills that are built as requests go on.
+# Parts of bills that no dataclass describes.
 
 Counted = shape("Counted", "How many, and their characters as forwarded.", {"count chars": int})
 Bounced = shape(
@@ -105,7 +105,7 @@ ADDED_TO_BILLS = {
         "plan": ArtifactPlan,
     },
 }
-"""What bills have beside the fields of their records, or in their place."""
+"""Fields that bills have beside, or instead of, those of their dataclasses."""
 
 # Answers.
 

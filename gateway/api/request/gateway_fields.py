@@ -75,7 +75,7 @@ Name = Annotated[str, AfterValidator(_a_name)]
 
 
 class AgentField(RequestFields):
-    """`agent`: who answers. Its name alone stands for the type `chat`."""
+    """`agent`: who answers. A name alone means type `chat`."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,5 +1,4 @@
-"""`memory` of a request, the entities that it or a client of the memory's API wants remembered (guarantee §11.14), and
-how entities are shown."""
+"""The field `memory` and the memory API: entities to remember (guarantee §11.14), and how they are shown."""
 
 from typing import Annotated, Any, Literal
 
@@ -50,7 +49,7 @@ Things = Annotated[list[ThingField], Field(max_length=memory.MAX_NOTES)]
 
 
 class MemoryField(RequestFields):
-    """`memory`: what to remember, and whose memory the question may be answered from. Where it stands, it is on."""
+    """`memory`: what to remember, and whose memory the question may be answered from. If present, memory is on."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -33,8 +33,8 @@ def as_completion(stored: turn.StoredCompletion) -> dict[str, Any]:
 def answered(stored: turn.StoredCompletion) -> dict[str, Any]:
     """Returns the completion as its client got it."""
     entry = stored.ledger
-    told = metadata.with_citations(metadata.in_answer(entry.metadata), stored.cited)
-    body = {**(stored.completion or {}), "response_metadata": told}
+    response_metadata = metadata.with_citations(metadata.in_answer(entry.metadata), stored.cited)
+    body = {**(stored.completion or {}), "response_metadata": response_metadata}
     used = cost.primary_usage(entry.calls)
     if used:
         calls = tuple(

@@ -230,7 +230,7 @@ MAX_CHOICES = 128
 SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
 FALLBACKS = "x-gateway-fallbacks"
 PATIENCE_HEADERS = ("x-request-timeout", "x-stainless-timeout", "x-stainless-read-timeout")
-"""In which clients say how many seconds they wait for an answer to begin: any, and OpenAI's and Anthropic's SDKs."""
+"""Headers with the seconds that a client waits for an answer to begin: any client's, then those of two SDKs."""
 OPTION_HEADERS = ("x-context-mode", "x-context-planning", "x-context-max-input-tokens")
 T = TypeVar("T")
 
@@ -242,12 +242,12 @@ def _printable(text: str) -> str:
 
 
 def attached(value: Any) -> Any:
-    """Returns `attachments` as a list; one string is a list of it."""
+    """Returns `attachments` as a list; a single string becomes a list."""
     return [value] if isinstance(value, str) else value
 
 
 ATTACHED_AS = ("content", "attachment_id", "file_id", "file_data")
-"""Fields of an attachment that say what it is."""
+"""Fields of an attachment that hold or name its content."""
 ModelName = Annotated[str, Field(max_length=512), AfterValidator(_printable)]
 
 

@@ -117,7 +117,7 @@ def shaped(
     whole = _lines_of(text, is_plain=is_plain)
     if len(whole.lines) > MAX_LINES:
         return None
-    found = _Referring(whole, standing, margin).said()
+    found = _Referring(whole, standing, margin).with_references()
     return found if len(found.text) < len(text) else None
 
 
@@ -172,9 +172,9 @@ class _Referring:
         self._whole, self._lines, self._margin = whole, whole.lines, margin
         self._standing, self._texts = standing, [each.lines for each in standing]
 
-    def said(self) -> ShapedText:
+    def with_references(self) -> ShapedText:
         """Returns the lines with references instead of lines that other results contain, and of repeated lines."""
-        said: list[str] = []
+        lines: list[str] = []
         targets: set[int] = set()
         at = 0
         for block in self._blocks() if self._texts else ():
@@ -187,11 +187,11 @@ class _Referring:
             label = self._whole.label(f"[{artifacts.UNCHANGED}: lines {start + 1}-{end} are as in {name}.]")
             if sum(map(len, self._lines[start:end])) + end - start <= len(label) + MIN_SPARED:
                 continue
-            said += [*self._without_runs(at, start), label]
+            lines += [*self._without_runs(at, start), label]
             targets.add(here.index)
             at = end
-        said += self._without_runs(at, len(self._lines))
-        return ShapedText(self._whole.text(said), frozenset(targets))
+        lines += self._without_runs(at, len(self._lines))
+        return ShapedText(self._whole.text(lines), frozenset(targets))
 
     def _place(self, block: _Block, start: int, end: int) -> str:
         """Returns words for the line from which the other text has these lines; none if that is its first line, or if
@@ -208,13 +208,13 @@ class _Referring:
 
     def _without_runs(self, at: int, end: int) -> list[str]:
         """Returns these lines; of many equal lines only the first, and their number."""
-        lines, said = self._lines[at:end], list[str]()
+        lines, kept = self._lines[at:end], list[str]()
         starts = [n for n, line in enumerate(lines) if not n or line != lines[n - 1]]
         for start, behind in pairwise([*starts, len(lines)]):
             label = self._whole.label(f"[{artifacts.UNCHANGED}: the line above, {behind - start - 1:,} more times.]")
             is_run = (behind - start - 1) * (len(lines[start]) + 1) > len(label) + MIN_SPARED
-            said += [lines[start], label] if is_run else lines[start:behind]
-        return said
+            kept += [lines[start], label] if is_run else lines[start:behind]
+        return kept
 
     def _blocks(self) -> list[_Block]:
         """Returns the longest stretches of lines that one earlier text contains, without overlaps, in order."""

@@ -202,8 +202,8 @@ def window_memory(material: WindowInputs, selection: WindowSelection) -> memory.
     if selection.keeps_memory:
         return material.frame.memory if material.frame is not None else None
     pinned = [each for each in material.pinned if each.is_outside(selection.first, selection.left_out)]
-    told = material.segments_before(selection.first)
-    return memory_message(pinned, told[max(0, len(told) - selection.segments) :])
+    summaries = material.segments_before(selection.first)
+    return memory_message(pinned, summaries[max(0, len(summaries) - selection.segments) :])
 
 
 def memory_message(
@@ -418,7 +418,7 @@ def excerpts_text(turns: RecalledExcerpts) -> str:
     out. If all messages have a head, it is written only where it changes. Where quoted text looks like another line's
     beginning, its bracket is escaped."""
     lines: list[str] = []
-    heads = heads_once(turns)
+    heads = all_have_heads(turns)
     last = ""
     for excerpt in turns.excerpts:
         if not excerpt.follows:
@@ -431,7 +431,7 @@ def excerpts_text(turns: RecalledExcerpts) -> str:
     return "\n".join([*lines, ELISION] if turns.more else lines)
 
 
-def heads_once(turns: RecalledExcerpts) -> bool:
+def all_have_heads(turns: RecalledExcerpts) -> bool:
     """Returns whether each message has a head, so that a line without a head has that of the line before."""
     return all(window.head_of(excerpt.text) for excerpt in turns.excerpts)
 
@@ -549,7 +549,7 @@ def _turns(turns: RecalledExcerpts) -> str:
     shown = f"extract, {_of_all(turns)}"
     names = f'id="{artifact.artifact_id}" type="{artifact.artifact_type.value}" source="{artifact.source}"'
     text = as_data(excerpts_text(turns))
-    lines = LINES_BY_HEAD if heads_once(turns) else BLOCK_LINE_FORMAT
+    lines = LINES_BY_HEAD if all_have_heads(turns) else BLOCK_LINE_FORMAT
     return f'<{ITEM_TAG} {names} lines="{lines}" shown="{shown}">\n{text}\n</{ITEM_TAG}>'
 
 

@@ -137,7 +137,7 @@ def together(one: FrozenDecision, other: FrozenDecision) -> FrozenDecision:
 
 @dataclass(frozen=True, slots=True)
 class EarlierWindow:
-    """How earlier requests left their artifacts; that remains in force unless this request decides again."""
+    """How earlier requests left their artifacts: that holds unless this request decides again."""
 
     window: WindowContents
     stored: int
@@ -153,7 +153,7 @@ class EarlierWindow:
         window = WindowContents.of(material, replace(unreduced, new_pass=False))
         return cls(window, stored, frozenset(artifact.artifact_id for artifact in new))
 
-    def left(self, artifact: Artifact, strategy: ProcessingStrategy, shown: int) -> bool:
+    def left_as(self, artifact: Artifact, strategy: ProcessingStrategy, shown: int) -> bool:
         """Returns whether an earlier request left the artifact with this strategy and `shown` characters."""
         index = artifact.place.message
         if artifact.pinned and index is not None and index < self.stored:
@@ -183,13 +183,13 @@ def records_of(
     cache of standing records, shared with later requests."""
     records: list[bill.ArtifactUsageRecord] = []
     window = WindowContents.of(material, fitted)
-    stands = _standing_messages(window, fitted, earlier_window) if notes is not None and named else frozenset()
+    unchanged = _standing_messages(window, fitted, earlier_window) if notes is not None and named else frozenset()
     known = notes.standing if notes is not None else {}
     standing: dict[int, tuple[Artifact, bill.ArtifactUsageRecord]] = {}
     recalled = (a for a in material.recallable if a.artifact_id in fitted.selection.renderings)
     for artifact in (*material.artifacts, *recalled):
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
-        in_message = rendering is None and artifact.place.message in stands
+        in_message = rendering is None and artifact.place.message in unchanged
         if in_message:
             noted = known.get(artifact.place.message or 0)
             if noted is not None and (noted[0] is artifact or noted[0] == artifact):
@@ -199,9 +199,11 @@ def records_of(
         beside = artifact.artifact_id in fitted.selection.quoted
         if artifact.artifact_id in fitted.selection.same and not beside:
             if artifact.place.message is not None:  # an attached copy has no further record
-                stood = material.repeats.said_same(artifact)
+                is_standing = material.repeats.said_same(artifact)
                 exclude = ProcessingStrategy.EXCLUDE
-                records.append(_record(artifact, exclude, 0, named=named, reason=bill.SAME_DOCUMENT, standing=stood))
+                records.append(
+                    _record(artifact, exclude, 0, named=named, reason=bill.SAME_DOCUMENT, standing=is_standing)
+                )
             continue
         earlier = window.decided(artifact) if rendering is None or beside else window.kept(artifact)
         strategy = strategy_of(artifact, window, fitted)
@@ -224,7 +226,7 @@ def records_of(
             named=named,
             guarded=artifact.artifact_id in fitted.guarded,
             reason=bill.RECALLED if beside else None,
-            standing=not beside and earlier_window is not None and earlier_window.left(artifact, strategy, shown),
+            standing=not beside and earlier_window is not None and earlier_window.left_as(artifact, strategy, shown),
             attachment_type=kind and kind[:RECORD_NAME_CHARS],
             attachment_source=origin and origin[:RECORD_NAME_CHARS],
             untouched=rendering is None and strategy is ProcessingStrategy.INCLUDE_FULL,
@@ -472,7 +474,7 @@ class PlanEconomics:
     each step, and only the first counts."""
     asked_this_turn: bool
     """An earlier step of the same turn has asked a planner."""
-    stands: bool
+    can_last: bool
     """A decision made now can hold in later requests; not with `store: false`."""
     price: Decimal | None = None
     """Price of the planner's call."""
@@ -487,7 +489,7 @@ class PlanEconomics:
         return self.price is not None and self.saving is not None and self.price > self.saving
 
 
-class PlanVeto(NamedTuple):
+class PlanObjection(NamedTuple):
     """One reason not to ask, as text and as a function. `also_forced`: it holds against `planning: always`, too."""
 
     condition: str
@@ -497,12 +499,12 @@ class PlanVeto(NamedTuple):
 
 
 OBJECTIONS = (
-    PlanVeto("this turn has asked already", lambda p: p.asked_this_turn, "asked_this_turn", also_forced=True),
-    PlanVeto("nothing that is decided could stand", lambda p: not p.stands, "nothing_stands"),
-    PlanVeto("asking costs more than it could save", lambda p: p.cannot_pay, "cannot_pay"),
-    PlanVeto("the planner's last answers were unusable", lambda p: p.resting, "planner_resting"),
+    PlanObjection("this turn has asked already", lambda p: p.asked_this_turn, "asked_this_turn", also_forced=True),
+    PlanObjection("nothing that is decided could stand", lambda p: not p.can_last, "nothing_stands"),
+    PlanObjection("asking costs more than it could save", lambda p: p.cannot_pay, "cannot_pay"),
+    PlanObjection("the planner's last answers were unusable", lambda p: p.resting, "planner_resting"),
 )
-"""They count as long as nothing has to leave; the first that holds is the reason."""
+"""They count only while nothing has to leave; the first that holds is the reason."""
 
 
 def weighed(decision: PlanningDecision, prospects: PlanEconomics) -> PlanningDecision:
@@ -616,8 +618,8 @@ REMEMBERED_SECONDS = 86_400.0
 
 
 class PlannerCooldown:
-    """What planners lately answered to each tenant, stored in the cache so that replicas share it. If the cache is
-    down, planners do not rest; nothing else is lost."""
+    """Counts planners' latest unusable answers for each tenant, in the cache, so that replicas share them. If the cache
+    is down, planners do not rest; nothing else is lost."""
 
     def __init__(self, cache: ports.CacheBackend, clock: ports.Clock) -> None:
         self._cache = cache
@@ -625,7 +627,7 @@ class PlannerCooldown:
         self._resting: dict[str, float] = {}
 
     def __len__(self) -> int:
-        """How many rest now, as far as this process has noticed: by planner and tenant."""
+        """How many rest now, as far as this process knows: by planner and tenant."""
         now = self._clock.now().timestamp()
         self._resting = {key: until for key, until in self._resting.items() if until > now}
         return len(self._resting)

@@ -550,8 +550,8 @@ def _parts_of(
                 frame += len(sealed) // SEALED_CHARS if isinstance(sealed, str) else 0
                 if item.get("type") != "reasoning" or not message.get("reasoning_content"):  # which is its text
                     texts.append(jsons.dumps_text({k: v for k, v in item.items() if k not in UNCOUNTED_FIELDS}))
-    if items.ANTHROPIC_BLOCKS in message and (told := tool_calls.told_blocks(message[items.ANTHROPIC_BLOCKS])):
-        texts.append(told)
+    if items.ANTHROPIC_BLOCKS in message and (block_text := tool_calls.told_blocks(message[items.ANTHROPIC_BLOCKS])):
+        texts.append(block_text)
     return frame, texts, media
 
 

@@ -102,7 +102,7 @@ class ModelMargins:
         self._changed: set[str] = set()
         self._small: BoundedCache[str, int] = BoundedCache(MAX_REMEMBERED_MODELS)
         self._looked_up = asyncio.Event()
-        self._told = asyncio.Event()
+        self._window_reported = asyncio.Event()
 
     async def looked_up(self, seconds: float) -> None:
         """Waits until the storage was read, at most `seconds`."""
@@ -145,15 +145,15 @@ class ModelMargins:
 
     def keep_window(self, model: str, served_at: str, window: int, until: datetime) -> None:
         """Stores a reported window; see `WindowKeeper.keep_window`."""
-        told = upstreams.ModelCalibration(1.0, 0, self._clock.now(), told_window=window, told_until=until)
-        self._put(key_of(model, served_at, None, WINDOW), told)
-        self._told.set()
+        learned = upstreams.ModelCalibration(1.0, 0, self._clock.now(), told_window=window, told_until=until)
+        self._put(key_of(model, served_at, None, WINDOW), learned)
+        self._window_reported.set()
 
-    async def until_told(self, seconds: float) -> None:
+    async def until_window_reported(self, seconds: float) -> None:
         """Waits until a window is reported, at most `seconds`: it is written at once, since it costs a refused call."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._told.wait(), seconds)
-        self._told.clear()
+            await asyncio.wait_for(self._window_reported.wait(), seconds)
+        self._window_reported.clear()
 
     def _put(self, key: str, learned: upstreams.ModelCalibration) -> None:
         self._known.put(key, learned)
@@ -223,7 +223,7 @@ async def keep_calibrated(margins: ModelMargins, store: ports.CalibrationStore, 
         if waited >= READ_EVERY or margins.is_worth_writing:
             waited = 0 if await margins.try_to_keep(store) else READ_EVERY
         waited += 1
-        await margins.until_told(seconds)
+        await margins.until_window_reported(seconds)
 
 
 def is_small(messages: Sequence[dict[str, Any]]) -> bool:
@@ -279,8 +279,8 @@ def _added(known: upstreams.ModelCalibration, report: PromptReport, *, exact: bo
     """Returns the tokens of a message's frame beyond the counted ones. For short texts, and for texts counted by the
     model's own tokenizer, they are the remainder: raised at once, since an overflow costs a call, lowered slowly."""
     before, number = known.added_per_message, report.messages
-    is_told = number > 0 and not (report.refused or report.calls or report.has_tools)
-    if not is_told or not (exact or report.counted <= MAX_TEXT_PER_MESSAGE * number):
+    shows_frame = number > 0 and not (report.refused or report.calls or report.has_tools)
+    if not shows_frame or not (exact or report.counted <= MAX_TEXT_PER_MESSAGE * number):
         return before
     left = report.reported - report.counted * (1.0 if exact else max(1.0, known.margin))
     shown = max(0, ceil(left / number))

@@ -1,9 +1,9 @@
 """What may be in a window that cannot hold everything: turns, in one unbroken run (guarantee §4 I2, I3), whose number
 may be bounded whatever the budget (guarantee §3.11); and passages of artifacts and of old turns, the best first.
 
-Where old turns are cut: turns are taken as messages from the newest back while they fit. The first that does not fit
-ends the run. To skip it and take an older one that does fit is the greedy-fit bug: the model would read a conversation
-with a hole in it. Passages of what the run does not hold compete for the rest of the budget."""
+Old turns are taken as messages from the newest back while they fit. The first that does not fit ends the run. Skipping
+it for an older one that fits is the greedy-fit bug: the model would read a conversation with a hole. Passages of what
+the run does not hold compete for the rest of the budget."""
 
 import re
 from collections import Counter
@@ -51,7 +51,7 @@ def run_of_turns(material: WindowInputs) -> list[TurnSpan]:
     return [*_unanswered(material, turns[:first]), *turns[first:]]
 
 
-def said_before(material: WindowInputs) -> list[TurnSpan]:
+def unanswered_before(material: WindowInputs) -> list[TurnSpan]:
     """Returns the unanswered user messages directly before the message that begins the current turn, oldest first:
     clients send an agent's environment and reminders beside its task, before or behind it (guarantee §4 I4). Messages
     that have left the window are not returned."""
@@ -95,19 +95,19 @@ def bounded(material: WindowInputs, turns: TurnBound | None, shown: int | None =
     if not material.messages:
         return material
     starts, before = tool_steps.turn_starts(message.role for message in material.messages), material.frozen_first
-    told = _told(material, starts)
-    waiting = len(material.segments_before(told)) - len(material.segments_before(before))
+    uncovered = _first_uncovered(material, starts)
+    waiting = len(material.segments_before(uncovered)) - len(material.segments_before(before))
     is_begun = material.messages[material.current].message_id is not None
     if is_begun or (shown is not None and waiting > shown):
-        told = min(told, before)
-    first = max(before, told)
+        uncovered = min(uncovered, before)
+    first = max(before, uncovered)
     inside = [start for start in starts if start >= first]
     if turns is not None and len(inside) > turns.most:
         first = inside[-turns.kept]
-    return replace(material, earliest=told if turns is None else first, moves=first > before)
+    return replace(material, earliest=uncovered if turns is None else first, moves=first > before)
 
 
-def _told(material: WindowInputs, starts: list[int]) -> int:
+def _first_uncovered(material: WindowInputs, starts: list[int]) -> int:
     """Returns the index of the first message that no summary covers; at most that of the current turn."""
     if not material.segments:
         return 0

@@ -231,7 +231,7 @@ class PromptCounter:
         found = self._plain.get(id(message)) if self._plain else None
         return {self._counter.tokenizer: found[1]} if found else {}
 
-    def counted_anew(self) -> list[tuple[str, dict[str, int]]]:
+    def new_counts(self) -> list[tuple[str, dict[str, int]]]:
         """Returns new counts of stored messages that had none until now, by message id: at most `MAX_NEW_COUNTS`."""
         found: list[tuple[str, dict[str, int]]] = []
         for message in self._material.messages:

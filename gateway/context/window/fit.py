@@ -468,7 +468,7 @@ def fit(
     fitted = _everything_kept(fitting, everything, limits.usable)
     if fitted is None:
         bare = replace(fitting, material=replace(material, things=())) if material.things else fitting
-        fitted = _decided_anew(bare, everything.selection)
+        fitted = _fitted_by_new_pass(bare, everything.selection)
         if material.things:
             fitted = fitting.fitted_within(limits.usable, fitted.selection) or fitted
         fitted = replace(fitted, new_pass=True)
@@ -527,7 +527,7 @@ def fits_compacted(fitting: WindowFitter, frozen: WindowSelection) -> bool:
     return not fitting.material.has_memory_due and _all_compacted(_compacted(fitting), frozen) is not None
 
 
-def _decided_anew(fitting: WindowFitter, frozen: WindowSelection) -> PackedWindow:
+def _fitted_by_new_pass(fitting: WindowFitter, frozen: WindowSelection) -> PackedWindow:
     """Decides the window in one pass that loses as little as possible."""
     compact = _compacted(fitting)
     return (
@@ -584,7 +584,7 @@ def _within_goal(fitting: WindowFitter, selection: WindowSelection) -> PackedWin
 
 def _frozen(material: WindowInputs, counting: PromptCounter, usable: int | None) -> WindowSelection:
     """Returns the window as it was forwarded before, without the turns that leave now, and everything newer in full."""
-    files = [each for each in _files(material) if not material.stands_reduced(each)]
+    files = [each for each in _files(material) if not material.was_reduced(each)]
     renderings = _in_full((*files, *_new_in_block(material)))
     first = material.frozen_first
     if material.moves:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from gateway.context.window import tuning
-from gateway.context.window.candidates import TurnSpan, current_steps, of_each_content, run_of_turns, said_before
+from gateway.context.window.candidates import TurnSpan, current_steps, of_each_content, run_of_turns, unanswered_before
 from gateway.context.window.counting import PromptCounter
 from gateway.core import errors
 from gateway.core.frozen_records import record
@@ -235,7 +235,7 @@ class ForwardedMinimum:
             self._inside[artifact.place.message or 0].append(artifact)
         self._budget, self._goal = fitting.limits.tokens or 0, fitting.limits.goal
         self._old_goal, self._fixed = fitting.limits.old_goal, 0
-        self.first, self.is_cut, self._before = self._material.current, False, said_before(self._material)
+        self.first, self.is_cut, self._before = self._material.current, False, unanswered_before(self._material)
         self.for_fresh = 0
         self.left_out = self._material.left
         self.keeps_block, self.block_fixed = self._material.has_block, self._material.is_block_fixed
@@ -299,7 +299,7 @@ class ForwardedMinimum:
         """Returns the smallest selection needed: system messages, the current message with unanswered user messages
         directly before it, and its tool steps as pointers. If need be, the oldest steps leave, then user messages
         between them except the latest, and last the messages before the current one."""
-        steps, said = self._steps(), self._said_amid()
+        steps, said = self._steps(), self._messages_in_loop()
         attached = {a.artifact_id for a in self._material.attached if not a.pinned}
         while True:
             selection = self._selection(self.first, self.pointers)
@@ -321,7 +321,7 @@ class ForwardedMinimum:
                 self._leave_out(said, tokens - (self._goal + self._budget) / 2)
             elif self.keeps_block:  # the block that the turn's first step fixed cannot stay
                 self.keeps_block = self.block_fixed = False
-                self.left_out, steps, said = self._material.left, self._steps(), self._said_amid()
+                self.left_out, steps, said = self._material.left, self._steps(), self._messages_in_loop()
                 self.pointers = self._pointers()
             elif self._before:
                 self._cut_before(tokens - (self._goal + self._budget) / 2)
@@ -423,7 +423,7 @@ class ForwardedMinimum:
                 found[artifact.artifact_id] = in_full(artifact)
         return found
 
-    def _said_amid(self) -> list[TurnSpan]:
+    def _messages_in_loop(self) -> list[TurnSpan]:
         """Returns the user messages inside the current tool loop that may leave, and the latest, which stays."""
         messages, left = self._material.messages, self.left_out
         behind = range(self._material.current + 1, len(messages))
@@ -578,7 +578,7 @@ class _DedupedWindow:
             said = [file for file in named_alone if self._material.repeats.said_same(file)]
             if parts:
                 self._say_same(said, parts[0].artifact_id)
-        if waiting and carrier is None and not self._is_told_elsewhere(here, waiting, document.attached):
+        if waiting and carrier is None and not self._is_partly_elsewhere(here, waiting, document.attached):
             file = waiting.pop(0)  # the copy that carried the text was deleted
             carrier = file.artifact_id
             self.renderings[carrier] = ArtifactRendering(file, ProcessingStrategy.INCLUDE_FULL, file.content)
@@ -620,9 +620,7 @@ class _DedupedWindow:
     def _stays_in_full(self, file: Artifact) -> bool:
         """Returns whether the file's message stays as it was forwarded, with all of the file's text."""
         shown = self._shown(file)
-        is_full = shown is ProcessingStrategy.INCLUDE_FULL or (
-            shown is None and not self._material.stands_reduced(file)
-        )
+        is_full = shown is ProcessingStrategy.INCLUDE_FULL or (shown is None and not self._material.was_reduced(file))
         return is_full and self._stays_as_text(file)
 
     def _stays_as_text(self, file: Artifact) -> bool:
@@ -643,7 +641,7 @@ class _DedupedWindow:
             for index, message in enumerate(messages)
         )
 
-    def _is_told_elsewhere(self, here: list[Artifact], waiting: list[Artifact], attached: Artifact | None) -> bool:
+    def _is_partly_elsewhere(self, here: list[Artifact], waiting: list[Artifact], attached: Artifact | None) -> bool:
         """Returns whether another message shows a part of the document, as an earlier request decided."""
         if len(here) > len(waiting):
             return True

@@ -44,14 +44,14 @@ class StreamRecord:
         """Merges a chunk as the upstream sent it.
         Raises UpstreamInvalidResponse: the answer has grown longer than a whole answer may be."""
         envelope = self._envelope
-        told = len(chunk) - len(NOT_ENVELOPE & chunk.keys())
-        if told != len(envelope) or not envelope.items() <= chunk.items():  # most chunks repeat the first one's fields
+        count = len(chunk) - len(NOT_ENVELOPE & chunk.keys())
+        if count != len(envelope) or not envelope.items() <= chunk.items():  # most chunks repeat the first one's fields
             for key, value in chunk.items():
                 if value is not None and key not in NOT_ENVELOPE:
                     envelope[key] = value
         usage = chunk.get("usage")
         if isinstance(usage, dict):
-            self.usage = usage if self.usage is None else _told_on(self.usage, usage)
+            self.usage = usage if self.usage is None else _merged_usage(self.usage, usage)
         for choice in chunk.get("choices") or ():
             index = choice["index"]
             message = self._messages.get(index)
@@ -322,7 +322,7 @@ def _finishes(chunk: dict[str, Any]) -> bool:
     return any(choice.get("finish_reason") for choice in chunk["choices"])
 
 
-def _told_on(before: dict[str, Any], usage: dict[str, Any]) -> dict[str, Any]:
+def _merged_usage(before: dict[str, Any], usage: dict[str, Any]) -> dict[str, Any]:
     """Merges usage that a stream reports again: the later figures count, but zeros overwrite nothing, since some
     servers report prompt tokens first and completion tokens last."""
     if not any(figure(usage, name) for name in USAGE_FIGURES):

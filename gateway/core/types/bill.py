@@ -15,7 +15,7 @@ from gateway.core import jsons
 from gateway.core.frozen_records import record
 
 MAX_TOKENS = 10**12
-"""A reported count above this is not taken for one."""
+"""A higher reported value is not taken for a count."""
 USAGE_DETAILS = ("prompt_tokens_details", "input_tokens_details", "completion_tokens_details", "output_tokens_details")
 """Objects that break a figure down; those of the prompt first."""
 CACHE_READ_NAMES = frozenset(
@@ -94,7 +94,7 @@ def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
 def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     """Returns the prompt's tokens that were read from a provider's cache, and those that were written to it."""
     read = written = 0
-    if not _may_tell_of_cache(tuple(usage)):
+    if not _may_report_cache(tuple(usage)):
         return read, written
     for holder in _with_counts_of_prompt(usage):
         for name in _among(tuple(holder), CACHED_USAGE_FIELDS):
@@ -108,10 +108,10 @@ def without_cache(usage: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in usage.items() if _plain(name) not in OF_PROMPT}
 
 
-def told(usage: Mapping[str, Any], names: frozenset[str]) -> list[int]:
+def reported_counts(usage: Mapping[str, Any], names: frozenset[str]) -> list[int]:
     """Lists the counts that a usage object reports under these names for cached tokens, those of the details first;
     empty if the provider reports none."""
-    if not _may_tell_of_cache(tuple(usage)):
+    if not _may_report_cache(tuple(usage)):
         return []
     return [figure(each, name) for each in _with_counts_of_prompt(usage) for name in _among(tuple(each), names)]
 
@@ -130,16 +130,16 @@ def written_for_an_hour(usage: Mapping[str, Any]) -> int:
 
 
 @lru_cache(256)
-def _among(told: tuple[str, ...], names: frozenset[str]) -> tuple[str, ...]:
-    """Selects the reported names that are in `names`; cached, as a provider reports the same names in each answer."""
-    return tuple(name for name in told if _plain(name) in names)
+def _among(reported: tuple[str, ...], wanted: frozenset[str]) -> tuple[str, ...]:
+    """Selects the reported names that are in `wanted`; cached, as a provider reports the same names in each answer."""
+    return tuple(name for name in reported if _plain(name) in wanted)
 
 
 @lru_cache(256)
-def _may_tell_of_cache(told: tuple[str, ...]) -> bool:
+def _may_report_cache(names: tuple[str, ...]) -> bool:
     """Returns whether a usage with these names may report cached tokens, by itself or in its details. Most do not, and
     each is checked eight times."""
-    return any(name in USAGE_DETAILS[:2] or _plain(name) in CACHED_USAGE_FIELDS for name in told)
+    return any(name in USAGE_DETAILS[:2] or _plain(name) in CACHED_USAGE_FIELDS for name in names)
 
 
 @lru_cache(1024)
@@ -253,9 +253,8 @@ SAME_DOCUMENT = "same_document"
 class ArtifactUsageRecord:
     """How one artifact was used; `processed_size_chars` counts the characters of it that were forwarded. `guarded`: a
     plan excludes it, and it is shown all the same (guarantee §5). `reason` is `recalled` where this question brought
-    back what had been left out, `same_document` where the same document stands elsewhere in the window. `standing`:
-    nothing was decided or changed, it stands as an earlier request left it. These are on the bill only where they say
-    something."""
+    back what had been left out, `same_document` where the window shows the same document elsewhere. `standing`: nothing
+    was decided or changed since an earlier request. All three are on the bill only if set."""
 
     artifact_id: str
     source: str
@@ -674,9 +673,9 @@ class SentPrompt:
         return [self.route, self.tools, self.system, self.first, digests, self.at, self.lifetime, self.kept]
 
     @classmethod
-    def of_list(cls, told: Sequence[Any]) -> Self:
+    def of_list(cls, stored: Sequence[Any]) -> Self:
         """Parses a stored list. Raises ValueError, TypeError: the list is not a valid prompt."""
-        route, tools, system, first, digests, at, lifetime, kept = told
+        route, tools, system, first, digests, at, lifetime, kept = stored
         sent = b64decode(digests, validate=True)
         return cls(str(route), str(tools), str(system), int(first), sent, int(at), int(lifetime), int(kept))
 

@@ -502,7 +502,7 @@ def ordered(
     makes the item of a message from its `item_order` entry and its number among the messages."""
     order = _order_of(body)
     messages = [entry for entry in order if _kind(entry) == "message"]
-    if messages and _tells(messages, body):
+    if messages and _still_match(messages, body):
         said = [apart(entry, number) if entry["content"] else {} for number, entry in enumerate(messages)]
     others, calls = list(kept), list(calls)
     are_all = len(calls) == sum(map(is_own_call, order))
@@ -521,11 +521,11 @@ def ordered(
     return [*filter(None, [*others, *found]), *said, *calls]
 
 
-def said_apart(body: Item) -> list[Item]:
+def split_texts(body: Item) -> list[Item]:
     """Splits an answer of several messages as clients that know only their texts send it again: one message each, the
     calls with the last. Empty if the answer is one message, or has more than texts."""
     messages = [entry for entry in _order_of(body) if _kind(entry) == "message" and entry["content"]]
-    if len(messages) < 2 or not _tells(messages, body):
+    if len(messages) < 2 or not _still_match(messages, body):
         return []
     texts, refused = _spoken(messages)
     if refused or not all(texts):
@@ -541,7 +541,7 @@ def _order_of(body: Item) -> list[Item]:
     return [each for each in found if _kind(each) != "message" or isinstance(each.get("content"), str | list)]
 
 
-def _tells(messages: Sequence[Item], body: Item) -> bool:
+def _still_match(messages: Sequence[Item], body: Item) -> bool:
     """Returns whether these messages still match an answer's content, which may have been changed."""
     texts, refusals = _spoken(messages)
     said, refused = _spoken([{"content": output_parts(body)}])
@@ -572,7 +572,7 @@ def _without_words(body: Item, number: int) -> Item:
     order = _order_of(body)
     messages = [entry for entry in order if _kind(entry) == "message" and entry["content"]]
     found.pop(ITEM_ORDER, None)
-    if not messages or not _tells(messages, body):
+    if not messages or not _still_match(messages, body):
         return found
     gone, left = messages[number], [*messages[:number], *messages[number + 1 :]]
     texts, refused = _spoken(left)

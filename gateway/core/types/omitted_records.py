@@ -125,7 +125,7 @@ class OmittedRecords:
         answers = take_call(self._calls, message.body)
         if record is None:  # it left the window
             self._break()
-        elif answers and self._called is not None and self._is_told(record):
+        elif answers and self._called is not None and self._is_reproducible(record):
             self._leave_out(message, self._called, record)
         else:
             self.listed.append(number)
@@ -159,7 +159,7 @@ class OmittedRecords:
     def _break(self) -> None:
         self._calls, self._called, self._run = [], None, None
 
-    def _is_told(self, record: ArtifactUsageRecord) -> bool:
+    def _is_reproducible(self, record: ArtifactUsageRecord) -> bool:
         """Returns whether the rule reproduces the record. Its source follows from message and call."""
         if not record.standing or record.cache_hit or record.guarded or record.reason:
             return False
@@ -257,7 +257,7 @@ def with_standing(metadata: Json, path: Sequence[tuple[int, MessageRecord]]) -> 
     Raises AttributeError, KeyError, TypeError, ValueError, IndexError: the bill is corrupt."""
     utilization = dict(metadata["context_utilization"])
     unlisted = utilization.pop(UNLISTED)
-    numbered = list(_told(unlisted, path))
+    numbered = list(_restored(unlisted, path))
     listed = utilization["artifacts_processed"]
     places = unlisted.get("listed", [])
     numbered += zip(places, listed, strict=False)
@@ -266,7 +266,7 @@ def with_standing(metadata: Json, path: Sequence[tuple[int, MessageRecord]]) -> 
     return {**metadata, "context_utilization": {**utilization, "artifacts_processed": records}}
 
 
-def _told(unlisted: Json, path: Sequence[tuple[int, MessageRecord]]) -> Iterable[tuple[int, Json]]:
+def _restored(unlisted: Json, path: Sequence[tuple[int, MessageRecord]]) -> Iterable[tuple[int, Json]]:
     shown = sorted([*each, name] for name, found in unlisted.get("shown", {}).items() for each in found)
     listed = frozenset(unlisted.get("listed", ()))
     calls_gone = [(number, MessageRecord(GONE)) for number, calls in unlisted.get("gone", ()) if calls]

@@ -119,7 +119,7 @@ class ListPage(Generic[T]):
 
 
 def figures_of_conversation(sums: CostSums) -> dict[str, Any]:
-    """Returns the sums that are told of a conversation; costs are USD of the calls that have a price."""
+    """Returns the sums reported for a conversation; costs are in USD, of the calls that have a price."""
     return {
         "requests": sums.requests,
         "prompt_tokens": sums.prompt_tokens,

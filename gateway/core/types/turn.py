@@ -241,7 +241,7 @@ class TurnCommit:
     chains: tuple[ChainKey, ...] = ()
     claim: RequestClaim | None = None
     again: bool = False
-    """It was tried before and may already be stored; then the stored one stays."""
+    """A retry: it may already be stored; then the stored one stays."""
 
 
 @record

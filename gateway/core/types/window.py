@@ -206,7 +206,7 @@ class WindowInputs:
         body, form = self.messages[index].body, self.messages[index].rendered
         return form is not None and form.get("tool_calls") != body.get("tool_calls")
 
-    def stands_reduced(self, artifact: Artifact) -> bool:
+    def was_reduced(self, artifact: Artifact) -> bool:
         """Returns whether the artifact's message, as forwarded before, lacks a part of the artifact."""
         index = artifact.place.message or 0
         if self.frame is None or self.messages[index].rendered is None:
@@ -244,7 +244,7 @@ class WindowInputs:
             (index, each.content_id)
             for each in self.placed
             if (index := each.place.message) is not None and index >= first and index not in left
-            if not self.stands_reduced(each)
+            if not self.was_reduced(each)
         }
         found: dict[int, frozenset[int] | None] = {}
         for name, targets in self.frame.refers.items():

@@ -423,11 +423,11 @@ class _SectionWriter:
         taken = (sum(map(room.count, system)), room.count({"role": "user", "content": pinned}) if pinned else 0)
         sizes = f"System messages take {taken[0]} tokens, pinned messages {taken[1]}, all else {total - sum(taken)}"
         limits = f"their budget is {room.budget.tokens} tokens and {self._max_bytes} bytes"
-        told = room.budget.overflow(total)
-        if in_budget:  # the bytes are exceeded: told in tokens of these words, as clients know no other limit
+        overflow = room.budget.overflow(total)
+        if in_budget:  # the bytes are exceeded: overflow in tokens of these words, as clients know no other limit
             held = total * self._max_bytes // (self._max_bytes + excess)
-            told = f"{errors.overflow_text(held, total)} context.agent_max_bytes sets this limit."
-        raise errors.ContextLengthExceeded(f"{told} {sizes}; {limits}.", param="messages")
+            overflow = f"{errors.overflow_text(held, total)} context.agent_max_bytes sets this limit."
+        raise errors.ContextLengthExceeded(f"{overflow} {sizes}; {limits}.", param="messages")
 
 
 def shortened(text: str, room: int) -> str | None:

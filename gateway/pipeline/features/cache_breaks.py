@@ -27,12 +27,12 @@ class CacheBreaks:
         self._latest: BoundedCache[str, tuple[str, bill.SentPrompt]] = BoundedCache(MAX_LATEST_PROMPTS)
 
     def build(self) -> RequestFeature:
-        return RequestFeature(on_bill=self._told)
+        return RequestFeature(on_bill=self._with_cache_figures)
 
-    async def _told(self, settled: SettledRequest) -> SettledRequest:
+    async def _with_cache_figures(self, settled: SettledRequest) -> SettledRequest:
         prepared, costs = settled.attempted.prepared, settled.costs
         usage = next((call.usage for call in settled.calls if call.purpose == "primary"), {})
-        reads = bill.told(usage, bill.CACHE_READ_NAMES)
+        reads = bill.reported_counts(usage, bill.CACHE_READ_NAMES)
         if costs is None or not reads or settled.attempted.outcome.status == "failed":
             return settled
         try:
@@ -76,7 +76,7 @@ def _sent(prepared: PreparedRequest, usage: Mapping[str, Any]) -> bill.SentPromp
     request = prepared.request
     tools = prompt_cache.tools_of(request)
     sent = prompt_cache.sent_prompt(prepared.wire.deployment.route, tools, prepared.messages)
-    written, prompt = bill.told(usage, bill.CACHE_WRITE_NAMES), bill.figure(usage, "prompt_tokens")
+    written, prompt = bill.reported_counts(usage, bill.CACHE_WRITE_NAMES), bill.figure(usage, "prompt_tokens")
     kept = sum(bill.cache_tokens(usage)) if written else prompt if prompt >= prompt_cache.MIN_CACHED_TOKENS else 0
     lifetime = prompt_cache.cache_lifetime(request, prepared.facts.prices, prepared.messages).total_seconds()
     return replace(sent, at=int(request.arrived_at.timestamp()), lifetime=int(lifetime), kept=kept)

@@ -256,10 +256,10 @@ def things_of_steps(messages: Sequence[ConversationMessage], first_new: int) -> 
 def things_of(tool: str, arguments: str, result: str) -> list[memory.ThingNote]:
     """Extracts the entities that one call and its result reveal, `MAX_OF_RESULT` at most.
     `arguments, result`: as they were written; JSON is read, any other result only shows that the call was answered."""
-    given, told = _json(arguments), _json(result)
+    given, parsed = _json(arguments), _json(result)
     if not isinstance(given, dict):
         given = {}
-    if _is_fault(told, result):
+    if _is_fault(parsed, result):
         return []
     action, kind = _verb_and_type(tool)
     found = [
@@ -268,7 +268,7 @@ def things_of(tool: str, arguments: str, result: str) -> list[memory.ThingNote]:
         if (path := _text(given.get(name), memory.MAX_ID_CHARS))
     ]
     if action is not None and kind and kind not in NON_ENTITY_KINDS and memory.is_line(kind, memory.MAX_TYPE_CHARS):
-        found += _of_result(kind, action, given, told)
+        found += _of_result(kind, action, given, parsed)
     by_key = {note.key: note for note in found}
     return list(by_key.values())[:MAX_OF_RESULT]
 
@@ -297,8 +297,8 @@ def singular(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
 
 
-def _of_result(kind: str, action: str, given: Json, told: Any) -> Iterator[memory.ThingNote]:
-    records, changes = _records(kind, told), action in (memory.CREATED, memory.MODIFIED)
+def _of_result(kind: str, action: str, given: Json, parsed: Any) -> Iterator[memory.ThingNote]:
+    records, changes = _records(kind, parsed), action in (memory.CREATED, memory.MODIFIED)
     named = name_in(kind, given) if changes and len(records) <= 1 else None  # else it names what was searched for
     with_ids = [(thing_id, each) for each in records if (thing_id := _id(kind, each))]
     for thing_id, each in with_ids:
@@ -307,13 +307,15 @@ def _of_result(kind: str, action: str, given: Json, told: Any) -> Iterator[memor
         yield noted(kind, thing_id, named, action)
 
 
-def _records(kind: str, told: Any) -> list[dict[str, Any]]:
+def _records(kind: str, parsed: Any) -> list[dict[str, Any]]:
     """Returns the objects of a result that may be entities: the one that it is or holds, or those of its list."""
-    found: Any = told
-    if isinstance(told, dict):
-        one = next((told[name] for name in (kind, *INSIDE) if isinstance(told.get(name), dict)), told)
-        several = (told[name] for name in (kind + "s", kind, *ENTITY_LIST_FIELDS) if isinstance(told.get(name), list))
-        found = [one] if one is not told else next(several, [told])
+    found: Any = parsed
+    if isinstance(parsed, dict):
+        one = next((parsed[name] for name in (kind, *INSIDE) if isinstance(parsed.get(name), dict)), parsed)
+        several = (
+            parsed[name] for name in (kind + "s", kind, *ENTITY_LIST_FIELDS) if isinstance(parsed.get(name), list)
+        )
+        found = [one] if one is not parsed else next(several, [parsed])
     return [each for each in found[:MAX_OF_RESULT] if isinstance(each, dict)] if isinstance(found, list) else []
 
 
@@ -352,10 +354,10 @@ def _json(text: str) -> Any:
         return None
 
 
-def _is_fault(told: Any, text: str) -> bool:
-    if isinstance(told, dict):
-        return any(told.get(name) for name in FAULT_FIELDS) or any(told.get(name) is False for name in SUCCESS)
-    return told is None and text.lstrip()[:5].lower() == "error"
+def _is_fault(parsed: Any, text: str) -> bool:
+    if isinstance(parsed, dict):
+        return any(parsed.get(name) for name in FAULT_FIELDS) or any(parsed.get(name) is False for name in SUCCESS)
+    return parsed is None and text.lstrip()[:5].lower() == "error"
 
 
 log = logs.get_logger("gateway.pipeline.features.entity_memory")
@@ -406,8 +408,8 @@ class EntityMemory:
             if wanted_memory.scope == "user" and user is not None:
                 places.append(await self._reader.place_of(prepared.request.caller.tenant, user))
             is_large = len(history.messages) >= conversation.INLINE_MESSAGES
-            told = await offload_if(is_large, things_of_steps, history.messages, history.stored)
-            notes = (*told, *wanted_memory.notes)
+            from_tools = await offload_if(is_large, things_of_steps, history.messages, history.stored)
+            notes = (*from_tools, *wanted_memory.notes)
         if not (notes or recalled):
             return settled
         return replace(settled, things=memory.NotedThings(notes, tuple(places), wanted_memory.days, recalled))

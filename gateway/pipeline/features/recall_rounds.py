@@ -64,7 +64,7 @@ class RecallWindow:
     room: int
 
 
-def told(call: dict[str, Any], window: RecallWindow, relevance: Relevance, counter: ports.TokenCounter) -> str:
+def tool_answer(call: dict[str, Any], window: RecallWindow, relevance: Relevance, counter: ports.TokenCounter) -> str:
     """Answers one call, in `window.room` tokens at most. Errors of the call are reported to the model."""
     named = _arguments(call)
     if isinstance(named, str):
@@ -284,26 +284,26 @@ class RecallFeature:
         free = rounds.room - rounds.tokens - counter.message(message)
         usage = completion.get("usage")
         outcome = UpstreamOutcome("complete", dict(completion), usage if isinstance(usage, dict) else None)
-        run.followed((await self._usage.priced(run, outcome))[1])
+        run.book_last_try((await self._usage.priced(run, outcome))[1])
         rounds = replace(rounds, left=rounds.left - 1, over=rounds.over + 1)
         if free < MIN_TOKENS * len(calls):  # its own message does not fit: the model is asked as if it had not called
-            run.turn_to(replace(prepared, recall=replace(rounds, closed=True)))
+            run.continue_as(replace(prepared, recall=replace(rounds, closed=True)))
             return True
         most = free if rounds.left < 1 else max(int(free * ROUND_SHARE), min(free, ROUND_TOKENS))
         results: list[dict[str, Any]] = []
         for number, call in enumerate(calls):
             least = MIN_TOKENS * (len(calls) - number - 1)
-            text = TOO_MANY if number >= MAX_CALLS else await self._told(prepared, call, results, most - least)
+            text = TOO_MANY if number >= MAX_CALLS else await self._tool_answer(prepared, call, results, most - least)
             results.append({"role": "tool", "tool_call_id": call["id"], "content": text})
             added = counter.message(results[-1])
             free, most = free - added, most - added
         closed = rounds.left < 1 or free < MIN_TOKENS or self._is_spent(run.attempted().round_costs)
         messages = (*rounds.messages, message, *results)
         rounds = replace(rounds, messages=messages, tokens=rounds.room - free, closed=closed)
-        run.turn_to(replace(prepared, recall=rounds))
+        run.continue_as(replace(prepared, recall=rounds))
         return True
 
-    async def _told(
+    async def _tool_answer(
         self, prepared: PreparedRequest, call: dict[str, Any], results: list[dict[str, Any]], room: int
     ) -> str:
         """Answers a call. A fault of ours is reported to the model; it costs quality, never the answer."""
@@ -316,7 +316,7 @@ class RecallFeature:
             room = max(0, room - FRAME_TOKENS)
             finder = PassageFinder(self._indexes, request.caller.tenant)
             window = RecallWindow(material, context.fitted, shown, room)
-            return await asyncio.to_thread(told, call, window, finder, self._counters.counter(prepared.facts))
+            return await asyncio.to_thread(tool_answer, call, window, finder, self._counters.counter(prepared.facts))
         except Exception as fault:  # noqa: BLE001 - whatever is wrong with the tool, the model answers without it
             log.fault("recall_failed", fault, request_id=prepared.request.request_id)
             return "Reading failed. Answer with what is here."
@@ -400,7 +400,7 @@ class StreamWithRecall(StreamAround):
         begun = False
         while True:
             part = _RecallRound(continues=begun)
-            self._run.hears(partial(UpstreamOutcome.of_stream, part.record, "partial"))
+            self._run.set_answer_reader(partial(UpstreamOutcome.of_stream, part.record, "partial"))
             async with aclosing(self._opened.batches()) as batches:
                 while (batch := await stream_record.next_batch(batches, part.record)) is not None:
                     if passed := part.push(batch):

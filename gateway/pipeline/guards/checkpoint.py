@@ -247,7 +247,7 @@ class LookedAtStream(PassingStream):
         self._scope = sent.scope
         self._unfinished = set(range(choices if type(choices := sent.body.get("n")) is int else 1))
         self._held: dict[int, str] = {}
-        self._told: dict[int, str] = {}
+        self._delivered: dict[int, str] = {}
 
     def _came(self, batch: Chunks) -> None:
         """Reports the usage of a complete answer: the client may leave while a guard still checks it."""
@@ -284,9 +284,9 @@ class LookedAtStream(PassingStream):
 
     async def _shown(self, index: int, *, is_last: bool) -> str:
         held, self._held[index] = self._held.get(index, ""), ""
-        told = self._told.get(index, "")
+        told = self._delivered.get(index, "")
         text = await self._chain.after(self._call, Said(index, held, told, is_last), self._scope)
-        self._told[index] = (told + text)[-SHOWN_BEFORE:]
+        self._delivered[index] = (told + text)[-SHOWN_BEFORE:]
         return text
 
     async def _end(self) -> Chunks:
@@ -508,8 +508,10 @@ class RestoredAnswer(RawAnswer):
         async for piece in self._answer.pieces():
             if not self._is_text:
                 yield piece
-            elif told := text.push(piece.decode("latin-1")):  # placeholders are ASCII: all other bytes stay as they are
-                yield _bytes(told)
+            elif ready := text.push(
+                piece.decode("latin-1")
+            ):  # placeholders are ASCII: all other bytes stay as they are
+                yield _bytes(ready)
         if rest := text.rest():
             yield _bytes(rest)
 

@@ -699,10 +699,10 @@ class ChoiceRestorer:
         if not isinstance(block, dict) or not isinstance(block.get("thinking"), str):
             return [restored(block, self._vault)]
         self._thought = self._thought or TextRestorer(self._vault)
-        told = {**block, "thinking": self._thought.push(block["thinking"])}
+        restored_block = {**block, "thinking": self._thought.push(block["thinking"])}
         if block.get("signature") is None:
-            return [told]
+            return [restored_block]
         rest = self._thought.rest()
-        if told["thinking"]:
-            return [{**told, "thinking": told["thinking"] + rest}]
-        return [{**block, "thinking": rest, "signature": None}, told] if rest else [told]
+        if restored_block["thinking"]:
+            return [{**restored_block, "thinking": restored_block["thinking"] + rest}]
+        return [{**block, "thinking": rest, "signature": None}, restored_block] if rest else [restored_block]

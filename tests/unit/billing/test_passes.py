@@ -15,7 +15,7 @@ from gateway.billing.passes import (
     PromptTokens,
     cleared_for_room,
     cleared_when_paid,
-    gain_of_anew,
+    gain_of_new_pass,
 )
 from gateway.billing.prompt_cache import CacheRates
 from gateway.core.types.bill import BranchCosts
@@ -185,4 +185,4 @@ def test_s4_i7_deciding_anew_pays_where_old_messages_have_cost_a_multiple_of_it(
     """Of sixty messages, each with an answer behind it."""
     sizes, ages = [carried] * 60, list(range(60, 0, -1))
     sums = costs(Decimal(10) + Decimal(saved), Decimal(10))
-    assert (gain_of_anew(stays, sizes, ages, RATES, answers, sums) > 0) is pays
+    assert (gain_of_new_pass(stays, sizes, ages, RATES, answers, sums) > 0) is pays

@@ -55,17 +55,17 @@ def test_a_call_may_be_charged_until_its_end_is_accounted_for(error: GatewayErro
         run.failed(error)
     assert (run.attempted().is_called, run.attempted().is_out) == (True, is_out)
     if error is not None:
-        run.followed(call("gpt-4o", "0.5") if error.may_be_charged else None)
+        run.book_last_try(call("gpt-4o", "0.5") if error.may_be_charged else None)
         assert not run.attempted().is_out
 
 
 def test_failed_tries_rounds_answer_and_internal_calls_add_up() -> None:
     run = RequestRun(prepared())
     run.began(1.0)
-    run.followed(call("gpt-4o", "0.25", 3))
+    run.book_last_try(call("gpt-4o", "0.25", 3))
     run.began(2.0)
     run.failed(LATE)
-    run.followed(call("gpt-4o", "0.5"))
+    run.book_last_try(call("gpt-4o", "0.5"))
     run.began(2.0)
     run.internal.append(InternalCall("planner", "openai/mini", {"prompt_tokens": 1, "completion_tokens": 0}, {}))
     primary = call("gpt-4o", "1", 7)
@@ -91,17 +91,17 @@ def test_s13_13_rounds_and_planners_are_a_loss_and_failed_tries_are_not() -> Non
     observed = replace(made.request, options=replace(made.request.options, mode="simple", economy="observe"))
     run = RequestRun(replace(made, request=observed, context=context))
     run.began(1.0)
-    run.followed(replace(call("gpt-4o", "0.25", 3), completion_cost=Decimal("0.125")))
+    run.book_last_try(replace(call("gpt-4o", "0.25", 3), completion_cost=Decimal("0.125")))
     run.began(2.0)
     run.failed(LATE)
-    run.followed(call("gpt-4o", "0.5"))
+    run.book_last_try(call("gpt-4o", "0.5"))
     run.began(2.0)
     prices = {"input_cost_per_token": Decimal(2), "output_cost_per_token": Decimal(0)}
     run.internal.append(InternalCall("planner", "openai/mini", {"prompt_tokens": 1, "completion_tokens": 0}, prices))
     primary = replace(call("gpt-4o", "1", 7), completion_cost=Decimal("0.0625"))
     bills = [make_bill(run.attempted(UpstreamOutcome("complete")), (primary.usage, primary), 5.0)]
     direct = Decimal("0.5") + Decimal("0.25") + Decimal("0.0625")
-    run.turn_to(replace(run.prepared, request=replace(observed, options=replace(observed.options, economy="off"))))
+    run.continue_as(replace(run.prepared, request=replace(observed, options=replace(observed.options, economy="off"))))
     bills.append(make_bill(run.attempted(UpstreamOutcome("complete")), (primary.usage, primary), 5.0))
     economics = bills[0].metadata["economics"]
     assert bills[0].total == Decimal("3.9375")
@@ -112,11 +112,11 @@ def test_s13_13_rounds_and_planners_are_a_loss_and_failed_tries_are_not() -> Non
 def test_what_was_paid_at_a_target_that_was_left_is_a_failed_try() -> None:
     run = RequestRun(prepared())
     run.began(1.0)
-    run.followed(call("gpt-4o", "0.25"))
+    run.book_last_try(call("gpt-4o", "0.25"))
     run.began(2.0)
     run.failed(DOWN)
-    run.turn_to(replace(prepared("other", 1), asked=run.asked))
-    run.followed(None)
+    run.continue_as(replace(prepared("other", 1), asked=run.asked))
+    run.book_last_try(None)
     found = run.attempted()
     assert [(each.purpose, each.model) for each in found.failed_costs] == [("failed_try", "openai/gpt-4o")]
     assert (found.round_costs, found.route) == ((), ["gpt-4o", "openai/gpt-4o", "openai/other"])
@@ -124,7 +124,7 @@ def test_what_was_paid_at_a_target_that_was_left_is_a_failed_try() -> None:
 
 def test_a_target_that_was_not_asked_is_on_no_route() -> None:
     run = RequestRun(prepared())
-    run.turn_to(replace(prepared("other", 1), asked=run.asked))
+    run.continue_as(replace(prepared("other", 1), asked=run.asked))
     run.began(1.0)
     assert run.attempted().route == ["gpt-4o", "openai/other"]
     used = metadata_of(run.attempted(), 1.0).context_utilization
@@ -145,9 +145,9 @@ def test_a_bill_changes_nothing_that_it_is_made_of() -> None:
 
 def test_a_failure_is_recorded_once_and_not_beside_a_commit() -> None:
     run = RequestRun(prepared())
-    assert not run.gives_up(), "nothing was called"
+    assert not run.claim_failure(), "nothing was called"
     run.began(1.0)
     run.commits()
-    assert not run.gives_up()
+    assert not run.claim_failure()
     run.commits(now=False)
-    assert (run.gives_up(), run.gives_up(), run.is_ending) == (True, False, True)
+    assert (run.claim_failure(), run.claim_failure(), run.is_ending) == (True, False, True)

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.core.types.conversation import Form
-from gateway.pipeline.ranges import MessageTexts, RangeFinder, UnsayableForm, form_said, parts_said
+from gateway.pipeline.ranges import MessageTexts, RangeFinder, UnencodableForm, decoded_form, encoded_parts
 
 LINES = "\n".join(f"the lantern {n} glows at {n * 7} fathoms" for n in range(40))
 RESULT: dict[str, Any] = {"role": "tool", "tool_call_id": "c", "content": LINES}
@@ -23,9 +23,9 @@ def again(form: dict[str, Any], index: int, now: list[dict[str, Any]] | None = N
     """The form as it is told, put together of the messages as they are now."""
     ids: list[str] = []
     finder = RangeFinder(MessageTexts(BODIES, compact), len(BODIES), ids)
-    parts = parts_said(form, BODIES[index], finder, index)
+    parts = encoded_parts(form, BODIES[index], finder, index)
     assert "fathoms" not in str(parts)
-    return form_said(parts, (now or BODIES)[index], MessageTexts(now or BODIES, compact), ids)
+    return decoded_form(parts, (now or BODIES)[index], MessageTexts(now or BODIES, compact), ids)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_form_comes_back_as_it_was(index: int, content: Any) -> None:
 
 def test_what_nobody_sends_cannot_be_said() -> None:
     for form in ({**RESULT, "content": "a summary by somebody"}, {**RESULT, "name": "other"}):
-        with pytest.raises(UnsayableForm):
+        with pytest.raises(UnencodableForm):
             again(form, 1)
 
 
@@ -56,8 +56,8 @@ def test_an_extract_of_compacted_records_is_said_by_record_and_not_by_word() -> 
     shown = "\n[…]\n".join(compacted[number].removesuffix(",") for number in range(0, 600, 3))
     form = {**RESULT, "content": f"{LABEL}{shown}"}
     texts, ids = MessageTexts([QUESTION, spaced], compact), list[str]()
-    parts = parts_said(form, spaced, RangeFinder(texts, 2, ids), 1)
-    assert form_said(parts, spaced, texts, ids) == form
+    parts = encoded_parts(form, spaced, RangeFinder(texts, 2, ids), 1)
+    assert decoded_form(parts, spaced, texts, ids) == form
     assert len(parts[0][1]) < 2 * 200 + 30
 
 

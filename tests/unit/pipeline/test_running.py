@@ -38,7 +38,7 @@ def under_way(running: RunningTurns, made: ChatRequest) -> RequestRun:
 
 def fails(run: RequestRun) -> None:
     run.began(0.0)
-    assert run.gives_up()
+    assert run.claim_failure()
 
 
 ENDS: dict[str, Callable[[RequestRun], None]] = {"committing": RequestRun.commits, "given_up": fails}

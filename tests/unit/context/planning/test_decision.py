@@ -92,8 +92,8 @@ def test_every_number_is_configurable(setting: str, value: float, reason: str) -
     assert should_use_llm_planning(BARE, configured).reason == reason
 
 
-HOPEFUL = PlanEconomics(must_leave=False, asked_this_turn=False, stands=True, price=Decimal(1), saving=Decimal(1))
-HOPELESS: dict[str, Any] = {"asked_this_turn": True, "stands": False, "price": Decimal(2), "resting": True}
+HOPEFUL = PlanEconomics(must_leave=False, asked_this_turn=False, can_last=True, price=Decimal(1), saving=Decimal(1))
+HOPELESS: dict[str, Any] = {"asked_this_turn": True, "can_last": False, "price": Decimal(2), "resting": True}
 WEIGHED: list[tuple[str, dict[str, Any], str, str]] = [
     ("it may pay", {}, "large_artifact", "large_artifact"),
     ("an unknown price", {"price": None}, "large_artifact", "large_artifact"),

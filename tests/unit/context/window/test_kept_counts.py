@@ -145,7 +145,7 @@ def test_a_message_that_is_forwarded_in_another_form_is_counted_in_that() -> Non
     other = replace(whole, body=assistant("said"))
     made = counting([other], CounterRegistry().counter(GPT))
     assert made.message(other.body) == CounterRegistry().counter(GPT).message(assistant("said"))
-    assert made.counted_anew() == []
+    assert made.new_counts() == []
 
 
 @pytest.mark.parametrize("facts", MODELS)
