@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from gateway.api.completion_handler import CompletionHandler, StreamWriter
-from gateway.api.request.body_cache import MIN_BYTES, BodyCache, read_chat_request
+from gateway.api.request.body_cache import MIN_CACHED_BODY, BodyCache, read_chat_request
 from gateway.api.request.validation import RequestArrival, read_chat_body
 from gateway.api.server.asgi import STREAM_END, Receive, Scope, Send, comment, event
 from gateway.core import errors, jsons
@@ -39,7 +39,7 @@ class ChatAdapter:
         self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
     ) -> ChatRequest:
         """Parses the request. Of a body that begins as an earlier one did, only the rest is parsed (ADR 20)."""
-        if len(raw) < MIN_BYTES:
+        if len(raw) < MIN_CACHED_BODY:
             return read_chat_body(raw, headers, caller, self._settings, arrival, self._read)
         return read_chat_request(self._resends, raw, headers, caller, self._settings, arrival, self._read)
 
@@ -51,7 +51,7 @@ class ChatAdapter:
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
         """Caches the body while the block runs, for later requests that begin with the same bytes."""
-        is_kept = len(raw) >= MIN_BYTES and request.native is None
+        is_kept = len(raw) >= MIN_CACHED_BODY and request.native is None
         return self._resends.holding(raw, request) if is_kept else nullcontext()
 
     def external_field_name(self, path: str) -> str:

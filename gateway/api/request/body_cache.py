@@ -23,9 +23,9 @@ from gateway.core.types.chain import ChainDigest
 from gateway.core.types.chat import ChatRequest, KnownMessages, PlainMessages, RequestCaller
 from gateway.storage import KEPT_SECONDS
 
-MIN_BYTES = 8192
+MIN_CACHED_BODY = 8192
 """A smaller body is parsed in less time than it is recognised."""
-MAX_BYTES = 2**23
+MAX_CACHED_BODY = 2**23
 """A larger body is not cached: it would stay in memory for the minutes that an answer may take."""
 MESSAGE_BYTES = 1000
 """Bytes of memory of a parsed message and its digests, without its texts."""
@@ -35,10 +35,10 @@ SAMPLE = 48
 """Bytes of a sample."""
 CANDIDATES = 16
 """Cached bodies that are compared for each such length, the latest first."""
-BLOCK = 2**16
-TRIES = 8
+COMPARED_BYTES = 2**16
+MAX_ENDS_TRIED = 8
 """Ends of objects that are tried as the end of a message."""
-LISTS = {name: re.compile(rb'"%b"\s*:\s*\[\s*' % name.encode()) for name in ("messages", "input")}
+SHARED_LISTS = {name: re.compile(rb'"%b"\s*:\s*\[\s*' % name.encode()) for name in ("messages", "input")}
 """Where the list of messages begins."""
 AFTER_OBJECT = re.compile(rb',\s*\{\s*"|\]\s*(?:,\s*"|\}\s*\Z)')
 """What follows the last shared object of a list. In a text it occurs only at the end: quotes in texts are escaped."""
@@ -76,7 +76,7 @@ class _ProvenPrefix(NamedTuple):
     messages: int
 
 
-NOTHING = _ProvenPrefix(0, 0, 0)
+NOTHING_PROVEN = _ProvenPrefix(0, 0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +93,7 @@ class _CachedBody:
     digests: Sequence[ChainDigest]
     size: int
     parts: int
-    proven: _ProvenPrefix = NOTHING
+    proven: _ProvenPrefix = NOTHING_PROVEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class BodyCache:
     def parse(self, tenant: str, raw: bytes, kind: type[Any] = NoneType) -> RecognizedBody | None:
         """Parses a body that begins like a cached one of the tenant; returns None where it has to be parsed whole.
         `kind`: of the cached one's reading."""
-        if len(raw) < MIN_BYTES:
+        if len(raw) < MIN_CACHED_BODY:
             return None
         for kept in self._candidates(tenant, raw, kind):
             found = _parsed(kept, raw)
@@ -172,7 +172,7 @@ class BodyCache:
         memory as cached ones may; of any others only the texts are held, since an answer may take minutes.
         `messages`: of its list, if they were read as a chat's (`reading`)."""
         held = len(raw) if request.keeps_content and not request.options.dry_run else 0
-        if not MIN_BYTES <= held <= MAX_BYTES or self._held + held > self._max_bytes // 2:
+        if not MIN_CACHED_BODY <= held <= MAX_CACHED_BODY or self._held + held > self._max_bytes // 2:
             return UNKEPT
         return self._holding(raw, request, held, messages, reading)
 
@@ -331,7 +331,7 @@ class ReadAsChat(Generic[R]):
         `body`: as it was read; `plain`: its messages, if known to be plain."""
         self._reading, chat = reading, reading.chat
         is_as_sent = body.get(reading.LIST) is self._body.get(reading.LIST)
-        if plain is None and arrival.size >= MIN_BYTES and not is_as_sent and self._is_kept(body):
+        if plain is None and arrival.size >= MIN_CACHED_BODY and not is_as_sent and self._is_kept(body):
             self._chat = jsons.dumps({"messages": chat["messages"], **chat})
             return read_chat_request(self._resends, self._chat, headers, caller, self._settings, arrival)
         known = None
@@ -349,7 +349,7 @@ def _part_bytes(raw: bytes, source: _CacheSource) -> int:
 
 def _samples(tenant: str, raw: bytes) -> Iterator[int]:
     """Yields a digest of a few bytes at each of some lengths, and of those before; the shortest first."""
-    digest, length = hash(tenant), float(MIN_BYTES // 2)
+    digest, length = hash(tenant), float(MIN_CACHED_BODY // 2)
     while length <= len(raw):
         at = int(length)
         digest = hash((digest, raw[at - SAMPLE : at]))
@@ -394,7 +394,7 @@ def _proven(kept: _CachedBody, before: _ProvenPrefix, raw: bytes, shared: int) -
     """Extends the proven part of the cached body to what it shares with another one."""
     start, end, count = before
     if not count:
-        found = LISTS[_list_of(kept)].search(kept.raw, 0, shared)
+        found = SHARED_LISTS[_list_of(kept)].search(kept.raw, 0, shared)
         if found is None:
             return before
         start = end = found.end()
@@ -417,7 +417,7 @@ def _ends(one: bytes, other: bytes, first: int, shared: int) -> Iterator[int]:
     if one[shared : shared + 1] == b"]" and other[shared : shared + 1] == b",":  # the client appended to it
         yield shared
     end, tries = shared - 1, 0
-    while tries < TRIES and (end := one.rfind(b"}", first, end)) >= 0:
+    while tries < MAX_ENDS_TRIED and (end := one.rfind(b"}", first, end)) >= 0:
         if AFTER_OBJECT.match(one, end + 1):
             yield end + 1
             tries += 1
@@ -428,7 +428,7 @@ def _shared(one: bytes, other: bytes, known: int) -> int:
     if known and one[:known] != other[:known]:
         return 0
     at, most = known, min(len(one), len(other))
-    size = BLOCK
+    size = COMPARED_BYTES
     while size:
         while at + size <= most and one[at : at + size] == other[at : at + size]:
             at += size

@@ -51,7 +51,7 @@ ERROR_TYPES_BY_STATUS = {
     403: "permission_error",
     404: "not_found_error",
 }
-UNREADABLE = 422
+UNREADABLE_STATUS = 422
 """litellm's status for an answer that it cannot read."""
 BAD_KEY = b"API_KEY_INVALID"
 """Gemini's error reason for a refused key, which comes with status 400."""
@@ -72,7 +72,7 @@ def gateway_error(error: Exception, wire: GatewayTransport, deployment: ModelDep
     if wire.status is None:
         return _without_answer(cause, status, deployment)
     is_providers = "BaseLLMException" in _names(cause) and "APIConnectionError" not in _names(cause)
-    if is_providers and status != UNREADABLE:  # an error in the stream
+    if is_providers and status != UNREADABLE_STATUS:  # an error in the stream
         return said(status, message_of(cause, deployment), None, {}, deployment)
     return errors.UpstreamInvalidResponse("The upstream's answer is not what its protocol says.")
 

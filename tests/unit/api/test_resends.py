@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.api.request.body_cache import MIN_BYTES, BodyCache, read_chat_request
+from gateway.api.request.body_cache import MIN_CACHED_BODY, BodyCache, read_chat_request
 from gateway.api.request.validation import RequestArrival
 from gateway.conversations.rebuild import sent_chain
 from gateway.core import jsons
@@ -115,7 +115,7 @@ def test_the_memory_of_what_goes_on_is_reckoned_behind_what_is_known(
         whole = BodyCache(2**24, HandClock())
         answered(whole, raw)
         assert resends.size == whole.size
-        assert request.known.count == 0 or sum(reckoned) - len(raw) < MIN_BYTES // 2
+        assert request.known.count == 0 or sum(reckoned) - len(raw) < MIN_CACHED_BODY // 2
     assert request.known.count == 2
 
 
@@ -135,7 +135,7 @@ def test_nothing_of_store_false_is_kept(resends: BodyCache) -> None:
 
 
 def test_small_bodies_are_not_worth_it(resends: BodyCache) -> None:
-    answered(resends, body("x" * (MIN_BYTES // 2), "yes"))
+    answered(resends, body("x" * (MIN_CACHED_BODY // 2), "yes"))
     assert resends.size == 0
 
 
