@@ -63,7 +63,7 @@ class RequestFiles:
 
 
 class MissingInput(Enum):
-    """Input that a window turned out to need. Most windows do not: reading it always would cost each request a
+    """Input that a window turned out to need. Most windows do not; always reading it would cost each request a
     transaction, or the reading of a document."""
 
     PDF_TEXTS = "the texts of PDFs that have no room as they came"

@@ -169,7 +169,7 @@ def _text(value: Any) -> str | None:
     return (" ".join(value.split())[:MAX_TEXT_CHARS] or None) if isinstance(value, str) else None
 
 
-SharedCall = Callable[[agents.InternalRequest, Make], Awaitable[str]]
+Share = Callable[[agents.InternalRequest, Make], Awaitable[str]]
 """Makes the answer to a question, or shares the answer that an equal request is getting."""
 DECISION_TOKENS = 90
 """Tokens of one artifact's decision in a plan, with a sentence of rationale and a query."""
@@ -208,9 +208,7 @@ class ArtifactProcessor:
     def __init__(self, settings: ContextSettings) -> None:
         self._settings = settings
 
-    async def plan_context(
-        self, task: PlannerTask, planner: InternalModel, share: SharedCall | None = None
-    ) -> ArtifactPlan:
+    async def plan_context(self, task: PlannerTask, planner: InternalModel, share: Share | None = None) -> ArtifactPlan:
         """Asks the planner for a plan: one call, within its deadline.
         `share`: shares the call with equal ones.
         Raises InternalModelFailed: no answer in time, or an unusable one; the message is the `fallback_reason`."""

@@ -216,21 +216,19 @@ def _entry(request_id: str, facts: dict[str, Any]) -> turn.LedgerEntry:
         timings_ms={},
     )
     metadata.add_bill(known, calls, cost.total_cost(calls))
-    response_metadata = metadata.response_metadata(known)
+    stored = metadata.response_metadata(known)
     if not goal:
-        response_metadata = {**response_metadata, "context_utilization": None, "managed": False, "endpoint": endpoint}
+        stored = {**stored, "context_utilization": None, "managed": False, "endpoint": endpoint}
     names = ("tenant", "conversation_id", "completion_id", "model", "stream", "end_user", "agent", "key_id", "project")
     return turn.LedgerEntry(
         request_id=request_id,
         status="failed",
         created_at=datetime.fromisoformat(facts["at"]),
-        metadata=response_metadata,
+        metadata=stored,
         calls=calls,
         error_code=KILLED,
         endpoint=endpoint,
-        figures=cost.ledger_figures(
-            response_metadata, calls, is_metered=not goal
-        ),  # what was left out of the prompt is not known
+        figures=cost.ledger_figures(stored, calls, is_metered=not goal),  # what was left out of the prompt is not known
         **{name: facts[name] for name in names},
     )
 
@@ -268,11 +266,9 @@ def make_bill(
         used.economics = cost.as_realised(used.economics, context.left_out, usages[0], prepared.facts.prices)
     if used is not None:
         known.economics, costs = _meter(prepared, usages, calls, sums[0].total_cost)
-    response_metadata = metadata.response_metadata(known, unlisted)
+    stored = metadata.response_metadata(known, unlisted)
     usage = metadata.extended_usage(cost.usage_together(usages), calls, sums)
-    return SettledRequest(
-        attempted, known, response_metadata, jsons.dumps(response_metadata), calls, usage, sums[0].total_cost, costs
-    )
+    return SettledRequest(attempted, known, stored, jsons.dumps(stored), calls, usage, sums[0].total_cost, costs)
 
 
 def _meter(
@@ -308,7 +304,7 @@ def _meter(
             has_new_head=partial(_has_new_head, prepared, before),
         )
         is_reported = is_reported or bool(found_bounces.tokens)
-        economics, costs = meter.metered(
+        report, costs = meter.metered(
             request, note or bill.EconomyNote(options.economy), before, is_reported=is_reported
         )
         if found_bounces.cut or costs.cut or costs.bounced:
@@ -316,13 +312,13 @@ def _meter(
     except Exception as fault:  # noqa: BLE001 - a fault costs the meter, not the paid answer
         log.fault("economy_failed", fault, request_id=prepared.request.request_id)
         return None, None
-    if not economics:
+    if not report:
         return None, costs
     if note is None:  # nothing could leave for economy
-        economics.pop("estimated_saving", None)
+        report.pop("estimated_saving", None)
     if options.held_out is not None and not options.dry_run:
-        economics["holdout"] = options.held_out
-    return economics, costs
+        report["holdout"] = options.held_out
+    return report, costs
 
 
 def _has_new_head(prepared: PreparedRequest, before: bill.BranchCosts | None) -> bool:

@@ -316,12 +316,7 @@ def _entry(
         timings_ms=timings,
     )
     endpoint = relayed_usage.RELAYED_ENDPOINTS[call.path]
-    response_metadata = {
-        **metadata.response_metadata(known),
-        "context_utilization": None,
-        "managed": False,
-        "endpoint": endpoint,
-    }
+    stored = {**metadata.response_metadata(known), "context_utilization": None, "managed": False, "endpoint": endpoint}
     status: turn.TurnStatus = "complete" if answer.is_ended else call.status
     return turn.LedgerEntry(
         request_id=call.request_id,
@@ -332,14 +327,14 @@ def _entry(
         status=status,
         stream=call.stream,
         created_at=call.arrived_at,
-        metadata=response_metadata,
+        metadata=stored,
         calls=calls,
         error_code=None if status == "complete" else call.error_code,
         end_user=call.caller.end_user(request.fields),
         endpoint=endpoint,
         key_id=call.caller.key_id,
         project=call.caller.project,
-        figures=cost.ledger_figures(response_metadata, calls),
+        figures=cost.ledger_figures(stored, calls),
         failure=_failure(call.fault, status),
     )
 

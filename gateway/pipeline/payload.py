@@ -186,11 +186,7 @@ def _tools(request: ChatRequest) -> list[Any]:
 EFFORT = "reasoning_effort"
 REFUSED_SIGNATURES = (400, 422)
 """Statuses with which providers refuse thoughts that were made in another place."""
-LIMIT_NAMES = (
-    "The model's max_input_tokens",
-    "The request's max_input_tokens",
-    "The gateway's context.max_input_tokens",
-)
+LIMITS = ("The model's max_input_tokens", "The request's max_input_tokens", "The gateway's context.max_input_tokens")
 """Names of a prompt's limits other than the window."""
 OUTPUT_DIVISOR = 4
 """If the request names no output limit, at most one fourth of the window is reserved for the answer."""
@@ -208,7 +204,7 @@ def budget_for(
     """Computes the prompt budget: min(model's maximum input, window - reserved output, `max_input_tokens`).
     Raises ContextLengthExceeded: the output that the request reserves leaves nothing for a prompt."""
     window = facts.context_window or facts.max_input_tokens
-    given = zip((facts.max_input_tokens, requested, settings.max_input_tokens), LIMIT_NAMES, strict=True)
+    given = zip((facts.max_input_tokens, requested, settings.max_input_tokens), LIMITS, strict=True)
     max_input = min([(limit, whose) for limit, whose in given if limit], default=None)
     limits = [max_input[0]] if max_input is not None else []
     field, reserved = output_limit(forward)

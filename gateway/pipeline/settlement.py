@@ -60,8 +60,8 @@ class TurnCommits:
 
     async def commit(self, commit: turn.TurnCommit, admission: HeldAdmission | None, lost: str | None = None) -> None:
         """Writes a turn and its bill. A bill that the storage does not take waits.
-        `admission`: what the request holds of budgets and limits; `lost`: the error code for a bill that has none, if
-        its turn could not be stored.
+        `admission`: the request's reservations in budgets and limits; `lost`: the error code for a bill that has none,
+        if its turn could not be stored.
         Raises StorageUnavailable: the turn is not stored; its bill waits."""
         entry = commit.ledger
         self._writing[entry.request_id] = entry

@@ -150,7 +150,7 @@ class ModelMargins:
         self._window_reported.set()
 
     async def until_window_reported(self, seconds: float) -> None:
-        """Waits until a window is reported, at most `seconds`: it is written at once, since it costs a refused call."""
+        """Waits until a window is reported, at most `seconds`: it is written at once, as it cost a refused call."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._window_reported.wait(), seconds)
         self._window_reported.clear()

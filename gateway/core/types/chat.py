@@ -265,7 +265,7 @@ class ChatRequest:
 
     @property
     def admission(self) -> HeldAdmission | None:
-        """What it holds of budgets and limits; None if none apply."""
+        """Its reservations in budgets and limits; None if none apply."""
         return self.admissions[-1] if self.admissions else None
 
     @property

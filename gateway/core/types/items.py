@@ -565,8 +565,7 @@ def _spoken(messages: Sequence[Item]) -> tuple[list[str], str]:
 
 
 def _without_words(body: Item, number: int) -> Item:
-    """Returns an answer without one of its messages. An empty one stands for it in the order, so that the ids of those
-    behind it stay."""
+    """Returns an answer without one of its messages. An empty one replaces it in the order, so that later ids stay."""
     found = {name: value for name, value in body.items() if name not in ITEM_CONTENT_FIELDS} | {"content": None}
     found = _with_blocks(found, lambda block: block.get("type") != "text")
     order = _order_of(body)
@@ -584,8 +583,8 @@ def _without_words(body: Item, number: int) -> Item:
 
 
 def _without_thought(body: Item, number: int) -> Item:
-    """Returns an answer without one of its reasoning items, and without what its provider signed. {} stands for the
-    item, so that the ids of those behind it stay."""
+    """Returns an answer without one of its reasoning items, and without what its provider signed. {} replaces the item,
+    so that later ids stay."""
     thoughts = [each for each in _verbatim(body) if each.get("type") == "reasoning"]
     left = _without_verbatim(body, thoughts.pop(number)) if thoughts else body
     found = {k: v for k, v in left.items() if k not in THOUGHTS or k in (*VERBATIM, ANTHROPIC_BLOCKS)}
@@ -612,7 +611,7 @@ def _without_verbatim(body: Item, gone: Item) -> Item:
 
 
 def without_stand_ins(body: Item) -> Item:
-    """Returns a message of a chat without what stands in it for deleted reasoning items."""
+    """Returns a chat message without the placeholders of deleted reasoning items."""
     held = body.get("reasoning_items") or ()
     return body if all(held) else {**body, "reasoning_items": [*filter(None, held)]}
 

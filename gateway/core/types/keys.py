@@ -154,7 +154,7 @@ class RateWindow(NamedTuple):
 
 
 class HeldAdmission(Protocol):
-    """What one request holds of budgets and limits. Each method may be called again, and then does nothing."""
+    """One request's reservations in budgets and limits. A method that is called again does nothing."""
 
     warnings: list[str]
     """Warnings for its `response_metadata`."""

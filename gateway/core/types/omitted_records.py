@@ -1,4 +1,4 @@
-"""Artifacts that are as earlier requests left them: how a stored bill omits their records and restores them (ADR 19).
+"""Omits from a stored bill the records of artifacts that are as earlier requests left them, and restores them (ADR 19).
 
 A tool result in a stored message needs no record of its own, since the message contains it. A bill names the messages
 by ranges of their sequence numbers, and adds only what they do not contain: how a result is shown if not in full. The

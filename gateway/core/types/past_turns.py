@@ -50,7 +50,7 @@ class PathMessage:
 
     @property
     def is_answer(self) -> bool:
-        """Whether it is a model's answer from here; else the client sent it."""
+        """Whether a model gave it as an answer here; else the client sent it."""
         return self.choice is not None
 
     @property

@@ -20,8 +20,8 @@ LARGE_PROMPT_BYTES = 2**20
 
 
 class CacheBreaks:
-    """Knows the last prompt of each conversation that this process answered, and of other branches the one that their
-    latest answer records."""
+    """Remembers the last prompt of each conversation that this process answered. Other branches record theirs with
+    their latest answer."""
 
     def __init__(self) -> None:
         self._latest: BoundedCache[str, tuple[str, bill.SentPrompt]] = BoundedCache(MAX_LATEST_PROMPTS)

@@ -125,7 +125,7 @@ def _citation(artifact: SentArtifact, place: str, within: Sequence[Span], said: 
 
 def _around(content: str, begin: int, until: int, said: Set[str]) -> Span:
     """Returns the stretch of at most `PASSAGE_CHARS` with most of the words, weighted by rarity; the first one if there
-    is none. It begins with a line, or with a word, if one begins near."""
+    is none. It begins at a line, or at a word, if one is close."""
     if until - begin <= PASSAGE_CHARS or not said:
         return begin, min(until, begin + PASSAGE_CHARS)
     found = [(m.start(), m[0].lower()) for m in STATEMENT_WORD.finditer(content, begin, until) if m[0].lower() in said]

@@ -55,7 +55,7 @@ class Holdout:
         return tenant + b"".join(digest.path for digest in chain.chain_digests(said))
 
     async def _session_of(self, conversation_id: str) -> str | None:
-        """Looks up the name of a conversation's session, which it has from its beginning on."""
+        """Looks up a conversation's session name, which is set when it begins."""
         known = self._sessions.get(conversation_id)
         if known is None:
             known = self._sessions.put(conversation_id, await self._store.session_of(conversation_id) or "")

@@ -4,8 +4,8 @@
 This serves PDFs that were read because they do not fit, and models that read PDFs. A question's pages follow its block,
 and stay there as long as the block does. What is stored of a conversation holds only a reference, a `file` part that
 names the PDF by its content and the pages by their numbers. The pages are cut out once and cached; their bytes replace
-the reference as the last step, identical each time. What a reference stood for in what was forwarded before is found
-again, or the reference is removed."""
+the reference as the last step, identical each time. A reference that was forwarded before is filled again, or
+removed."""
 
 import asyncio
 import re
