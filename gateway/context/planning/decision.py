@@ -199,11 +199,9 @@ def records_of(
         beside = artifact.artifact_id in fitted.selection.quoted
         if artifact.artifact_id in fitted.selection.same and not beside:
             if artifact.place.message is not None:  # an attached copy has no further record
-                is_standing = material.repeats.said_same(artifact)
+                stays = material.repeats.said_same(artifact)
                 exclude = ProcessingStrategy.EXCLUDE
-                records.append(
-                    _record(artifact, exclude, 0, named=named, reason=bill.SAME_DOCUMENT, standing=is_standing)
-                )
+                records.append(_record(artifact, exclude, 0, named=named, reason=bill.SAME_DOCUMENT, standing=stays))
             continue
         earlier = window.decided(artifact) if rendering is None or beside else window.kept(artifact)
         strategy = strategy_of(artifact, window, fitted)

@@ -256,10 +256,10 @@ def things_of_steps(messages: Sequence[ConversationMessage], first_new: int) -> 
 def things_of(tool: str, arguments: str, result: str) -> list[memory.ThingNote]:
     """Extracts the entities that one call and its result reveal, `MAX_OF_RESULT` at most.
     `arguments, result`: as they were written; JSON is read, any other result only shows that the call was answered."""
-    given, parsed = _json(arguments), _json(result)
+    given, data = _json(arguments), _json(result)
     if not isinstance(given, dict):
         given = {}
-    if _is_fault(parsed, result):
+    if _is_fault(data, result):
         return []
     action, kind = _verb_and_type(tool)
     found = [
@@ -268,7 +268,7 @@ def things_of(tool: str, arguments: str, result: str) -> list[memory.ThingNote]:
         if (path := _text(given.get(name), memory.MAX_ID_CHARS))
     ]
     if action is not None and kind and kind not in NON_ENTITY_KINDS and memory.is_line(kind, memory.MAX_TYPE_CHARS):
-        found += _of_result(kind, action, given, parsed)
+        found += _of_result(kind, action, given, data)
     by_key = {note.key: note for note in found}
     return list(by_key.values())[:MAX_OF_RESULT]
 
@@ -297,8 +297,8 @@ def singular(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
 
 
-def _of_result(kind: str, action: str, given: Json, parsed: Any) -> Iterator[memory.ThingNote]:
-    records, changes = _records(kind, parsed), action in (memory.CREATED, memory.MODIFIED)
+def _of_result(kind: str, action: str, given: Json, data: Any) -> Iterator[memory.ThingNote]:
+    records, changes = _records(kind, data), action in (memory.CREATED, memory.MODIFIED)
     named = name_in(kind, given) if changes and len(records) <= 1 else None  # else it names what was searched for
     with_ids = [(thing_id, each) for each in records if (thing_id := _id(kind, each))]
     for thing_id, each in with_ids:
@@ -307,15 +307,13 @@ def _of_result(kind: str, action: str, given: Json, parsed: Any) -> Iterator[mem
         yield noted(kind, thing_id, named, action)
 
 
-def _records(kind: str, parsed: Any) -> list[dict[str, Any]]:
+def _records(kind: str, data: Any) -> list[dict[str, Any]]:
     """Returns the objects of a result that may be entities: the one that it is or holds, or those of its list."""
-    found: Any = parsed
-    if isinstance(parsed, dict):
-        one = next((parsed[name] for name in (kind, *INSIDE) if isinstance(parsed.get(name), dict)), parsed)
-        several = (
-            parsed[name] for name in (kind + "s", kind, *ENTITY_LIST_FIELDS) if isinstance(parsed.get(name), list)
-        )
-        found = [one] if one is not parsed else next(several, [parsed])
+    found: Any = data
+    if isinstance(data, dict):
+        one = next((data[name] for name in (kind, *INSIDE) if isinstance(data.get(name), dict)), data)
+        several = (data[name] for name in (kind + "s", kind, *ENTITY_LIST_FIELDS) if isinstance(data.get(name), list))
+        found = [one] if one is not data else next(several, [data])
     return [each for each in found[:MAX_OF_RESULT] if isinstance(each, dict)] if isinstance(found, list) else []
 
 
@@ -354,10 +352,10 @@ def _json(text: str) -> Any:
         return None
 
 
-def _is_fault(parsed: Any, text: str) -> bool:
-    if isinstance(parsed, dict):
-        return any(parsed.get(name) for name in FAULT_FIELDS) or any(parsed.get(name) is False for name in SUCCESS)
-    return parsed is None and text.lstrip()[:5].lower() == "error"
+def _is_fault(data: Any, text: str) -> bool:
+    if isinstance(data, dict):
+        return any(data.get(name) for name in FAULT_FIELDS) or any(data.get(name) is False for name in SUCCESS)
+    return data is None and text.lstrip()[:5].lower() == "error"
 
 
 log = logs.get_logger("gateway.pipeline.features.entity_memory")

@@ -247,7 +247,7 @@ class LookedAtStream(PassingStream):
         self._scope = sent.scope
         self._unfinished = set(range(choices if type(choices := sent.body.get("n")) is int else 1))
         self._held: dict[int, str] = {}
-        self._delivered: dict[int, str] = {}
+        self._sent: dict[int, str] = {}
 
     def _came(self, batch: Chunks) -> None:
         """Reports the usage of a complete answer: the client may leave while a guard still checks it."""
@@ -284,9 +284,9 @@ class LookedAtStream(PassingStream):
 
     async def _shown(self, index: int, *, is_last: bool) -> str:
         held, self._held[index] = self._held.get(index, ""), ""
-        told = self._delivered.get(index, "")
-        text = await self._chain.after(self._call, Said(index, held, told, is_last), self._scope)
-        self._delivered[index] = (told + text)[-SHOWN_BEFORE:]
+        sent = self._sent.get(index, "")
+        text = await self._chain.after(self._call, Said(index, held, sent, is_last), self._scope)
+        self._sent[index] = (sent + text)[-SHOWN_BEFORE:]
         return text
 
     async def _end(self) -> Chunks:
