@@ -126,6 +126,7 @@ def _become(start: dict[str, Any], output: int, errors: int) -> None:
     """What `subprocess` does between fork and exec: a session, a directory, an environment, three descriptors; and
     what `-W error` would."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets ignore it what runs in the background
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores
     os.setsid()
     os.chdir(start["cwd"])
     null = os.open(os.devnull, os.O_RDONLY)
