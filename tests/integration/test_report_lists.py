@@ -539,6 +539,28 @@ async def test_s13_18_requests_are_sorted_by_an_index_alone(
     assert all("USING COVERING INDEX ix_ledger_amounts_of_" in plan for plan in plans), plans
 
 
+async def test_s13_18_requests_of_a_conversation_are_read_by_its_index(filled: DatabaseTransactions) -> None:
+    """SQLite by itself chooses the index in the order of the list, which has all of the tenant's requests."""
+    query = RequestQuery(RequestChoice(conversation="conv_0000"), limit=2)
+
+    def look(connection: sa.Connection) -> tuple[FoundRequests, list[str]]:
+        with listened(connection) as asked:
+            part = found_requests.find_requests(connection, query)
+        plans = [
+            str(row[-1])
+            for text, values in asked
+            if connection.dialect.name == "sqlite" and "ledger.tenant = ?" in text
+            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values)
+        ]
+        return part, [plan for plan in plans if "SEARCH ledger" in plan]
+
+    ledger = await filled.run(lambda connection: connection.execute(sa.select(schema.ledger)).all())
+    own = [row for row in _newest(ledger, "created_at", "request_id") if row.conversation_id == "conv_0000"]
+    part, plans = await filled.run(look)
+    assert [each.line.id for each in part.found] == [row.request_id for row in own[:2]]
+    assert all("conversation_id=?" in plan for plan in plans), plans
+
+
 @pytest.mark.parametrize("having", [{"model": "mini"}, {"status": "failed"}, {"min_ms": 2}], ids=str)
 async def test_s13_18_in_the_order_of_an_amount_others_are_not_read(
     filled: DatabaseTransactions, monkeypatch: pytest.MonkeyPatch, having: dict[str, Any]

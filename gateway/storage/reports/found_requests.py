@@ -86,7 +86,10 @@ def find_requests(connection: sa.Connection, query: report_lists.RequestQuery) -
     where = [*(_aside(each) for each in leading.values() if each is not driver), *others]
     told = None
     if query.sort == "time":
-        place: tuple[sa.ColumnElement[Any], ...] = (by, TABLE.c.request_id)
+        # SQLite would scan all of the tenant's requests, in their order, for those of one conversation.
+        is_sorted_here = is_narrow and driver is leading.get("conversation")
+        at: sa.ColumnElement[Any] = sa.func.coalesce(by, by) if is_sorted_here else by
+        place: tuple[sa.ColumnElement[Any], ...] = (at, TABLE.c.request_id)
         where += [driver] if driver is not None else []
     else:
         where.append(by.is_not(None))
