@@ -12,6 +12,7 @@ from tests.browser.conftest import Opening
 from tests.browser.watched import NARROW, Watched
 from tests.browser.world import World
 from tests.support import worked_example
+from tests.support.process import wait_until
 
 pytestmark = pytest.mark.browser
 QUESTION = "What does the contract say of order 4411?"
@@ -96,7 +97,7 @@ def test_an_answer_can_be_stopped(open_page: Opening, world: World) -> None:
     assert page.page.locator("#try-send").is_enabled()
     request = bill(page)["Request"]
     assert world.gateway.logged(request)["error_code"] == "client_disconnected"
-    assert world.upstream.in_flight == 0
+    wait_until(lambda: world.upstream.in_flight == 0, "the end of the upstream's call")
 
 
 def test_a_fault_is_told_and_the_question_stays(open_page: Opening) -> None:
