@@ -497,6 +497,19 @@ async def test_s13_18_a_rare_amount_leads_to_its_requests(
         assert part.ended is None
 
 
+def _with_plans(connection: sa.Connection, query: RequestQuery, having: str) -> tuple[FoundRequests, list[str]]:
+    """Finds requests; also returns how SQLite reads the ledger for each statement that has this text."""
+    with listened(connection) as asked:
+        part = found_requests.find_requests(connection, query)
+    plans = [
+        str(row[-1])
+        for text, values in asked
+        if connection.dialect.name == "sqlite" and having in text
+        for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values)
+    ]
+    return part, [plan for plan in plans if "ledger" in plan]
+
+
 @pytest.mark.parametrize("sort", ["cost", "latency", "saved"])
 @pytest.mark.parametrize(
     "having",
@@ -522,18 +535,7 @@ async def test_s13_18_requests_are_sorted_by_an_index_alone(
     found.sort(key=lambda row: (getattr(row, SORTED[sort]), row.request_id), reverse=True)
     assert len(found) > 9
 
-    def look(connection: sa.Connection) -> tuple[FoundRequests, list[str]]:
-        with listened(connection) as asked:
-            part = found_requests.find_requests(connection, query)
-        plans = [
-            str(row[-1])
-            for text, values in asked
-            if connection.dialect.name == "sqlite" and "amount" in text
-            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values)
-        ]
-        return part, [plan for plan in plans if "ledger" in plan]
-
-    part, plans = await filled.run(look)
+    part, plans = await filled.run(partial(_with_plans, query=query, having="amount"))
     assert [each.line.id for each in part.found] == [row.request_id for row in found[:8]]
     assert part.ended is None
     assert all("USING COVERING INDEX ix_ledger_amounts_of_" in plan for plan in plans), plans
@@ -543,20 +545,9 @@ async def test_s13_18_requests_of_a_conversation_are_read_by_its_index(filled: D
     """SQLite by itself chooses the index in the order of the list, which has all of the tenant's requests."""
     query = RequestQuery(RequestChoice(conversation="conv_0000"), limit=2)
 
-    def look(connection: sa.Connection) -> tuple[FoundRequests, list[str]]:
-        with listened(connection) as asked:
-            part = found_requests.find_requests(connection, query)
-        plans = [
-            str(row[-1])
-            for text, values in asked
-            if connection.dialect.name == "sqlite" and "ledger.tenant = ?" in text
-            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values)
-        ]
-        return part, [plan for plan in plans if "SEARCH ledger" in plan]
-
     ledger = await filled.run(lambda connection: connection.execute(sa.select(schema.ledger)).all())
     own = [row for row in _newest(ledger, "created_at", "request_id") if row.conversation_id == "conv_0000"]
-    part, plans = await filled.run(look)
+    part, plans = await filled.run(partial(_with_plans, query=query, having="ledger.tenant = ?"))
     assert [each.line.id for each in part.found] == [row.request_id for row in own[:2]]
     assert all("conversation_id=?" in plan for plan in plans), plans
 

@@ -72,7 +72,7 @@ class McpEndpoint:
             await send_json(send, 400, {"jsonrpc": "2.0", "id": None, "error": INVALID_ID})
             return
         server = await self._made()
-        own = {**scope, ASKER: McpCaller(got.caller.tenant, self._is_loopback_peer(scope), got.caller.user)}
+        own = {**scope, ASKER: McpCaller(got.caller.tenant, self._is_on_this_machine(scope), got.caller.user)}
         own["headers"] = [pair for pair in scope["headers"] if pair[0] != b"origin"]  # it was checked above
         await server.handle(own, _again(got.raw, receive), send)
 
@@ -80,7 +80,7 @@ class McpEndpoint:
         if self._server is not None:
             await self._server.close()
 
-    def _is_loopback_peer(self, scope: Scope) -> bool:
+    def _is_on_this_machine(self, scope: Scope) -> bool:
         return exposure.is_loopback(self._settings.server.host.strip("[]")) and is_local(scope)
 
     async def _made(self) -> "McpServer":

@@ -294,10 +294,14 @@ class ReadAsChat(Generic[R]):
     def _before(self, body: dict[str, Any], kind: type[R]) -> tuple[R | None, int]:
         """Returns how the earlier body was read, and how many messages of this one's list are the same.
         `body`: this one, as it is read."""
-        found, name = self._found, kind.LIST
-        if found is None or not isinstance(found.reading, kind) or body.get(name) is not self._body[name]:
+        found = self._found
+        if found is None or not isinstance(found.reading, kind) or not self._is_as_sent(body, kind):
             return None, 0
         return found.reading, found.count
+
+    def _is_as_sent(self, body: dict[str, Any], kind: type[R]) -> bool:
+        """Returns whether the list of the body that is read is the one that came."""
+        return body.get(kind.LIST) is self._body.get(kind.LIST)
 
     def _is_kept(self, body: dict[str, Any]) -> bool:
         """Returns whether later requests may be recognised by this one, so far as its body tells."""
@@ -330,7 +334,7 @@ class ReadAsChat(Generic[R]):
         """Builds the request; serialises the chat only to recognise a resend by its bytes.
         `body`: as it was read; `plain`: its messages, if known to be plain."""
         self._reading, chat = reading, reading.chat
-        is_as_sent = body.get(reading.LIST) is self._body.get(reading.LIST)
+        is_as_sent = self._is_as_sent(body, type(reading))
         if plain is None and arrival.size >= MIN_CACHED_BODY and not is_as_sent and self._is_kept(body):
             self._chat = jsons.dumps({"messages": chat["messages"], **chat})
             return read_chat_request(self._resends, self._chat, headers, caller, self._settings, arrival)

@@ -508,9 +508,8 @@ class RestoredAnswer(RawAnswer):
         async for piece in self._answer.pieces():
             if not self._is_text:
                 yield piece
-            elif ready := text.push(
-                piece.decode("latin-1")
-            ):  # placeholders are ASCII: all other bytes stay as they are
+            # Placeholders are ASCII: all other bytes stay as they are.
+            elif ready := text.push(piece.decode("latin-1")):
                 yield _bytes(ready)
         if rest := text.rest():
             yield _bytes(rest)

@@ -78,7 +78,8 @@ class InputReader(ItemReader):
     `reasoning_content` if they are text. Hosted calls and what belongs to them are stored as `output_items`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_kept: bool = False) -> None:
+        """`is_kept`: what is read may be the beginning of a later request, so its ends are recorded."""
         super().__init__()
         self.unheld: list[str] = []
         self.hosted: list[tuple[str, str]] = []
@@ -93,8 +94,7 @@ class InputReader(ItemReader):
         is one answer."""
         self._stem: str | None = None
         """The common part of the open answer's ids, if this gateway gave them."""
-        self.is_kept = False
-        """What is read may be the beginning of a later request: its ends are recorded."""
+        self.is_kept = is_kept
         self.ends: list[ReadEnd] = []
         """Where the input may be cut, so that the rest is read as it is behind the beginning."""
 
@@ -279,9 +279,8 @@ def _texts(item: Item, where: str) -> list[str]:
         parts = item.get(name)
         if parts is None:
             continue
-        texts = [
-            text for part in objects(parts, f"{where}.{name}") if isinstance(text := part.get("text"), str) and text
-        ]
+        listed = objects(parts, f"{where}.{name}")
+        texts = [part["text"] for part in listed if isinstance(part.get("text"), str) and part["text"]]
         if texts and not sealed:
             return texts
     return []
@@ -482,11 +481,8 @@ def _allowed(value: Json, typed: Collection[str]) -> ToolChoice:
     tools = value.get("tools")
     if tools is None:
         raise errors.missing("tool_choice.tools")
-    own = [
-        (index, tool)
-        for index, tool in enumerate(objects(tools, "tool_choice.tools"))
-        if tool.get("type") in (*OWN_KINDS, *typed)
-    ]
+    tools = objects(tools, "tool_choice.tools")
+    own = [(index, tool) for index, tool in enumerate(tools) if tool.get("type") in (*OWN_KINDS, *typed)]
     chosen = [_chosen(tool, f"tool_choice.tools[{index}]") for index, tool in own]
     names_hosted = len(own) < len(tools)
     if names_hosted and not own:
@@ -606,8 +602,7 @@ def read_request(
     if truncation not in (None, *TRUNCATIONS):
         raise errors.invalid("truncation", f"must be one of {', '.join(TRUNCATIONS)}")
     says_more = any(body.get(name) is not None for name in ("previous_response_id", "conversation", "prompt"))
-    reader = InputReader()
-    reader.is_kept = is_kept
+    reader = InputReader(is_kept=is_kept)
     known = reader.begin(before, count)
     messages, needs, hosted = read_input(body.get("input"), optional=says_more, reader=reader, before=known)
     bodies, places = [each.body for each in messages], [_place(each) for each in messages]
