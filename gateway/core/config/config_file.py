@@ -162,5 +162,5 @@ def resolve(value: Any, environ: Mapping[str, str], where: str, missing: Callabl
         return [resolve(v, environ, f"{where}[{i}]", missing) for i, v in enumerate(value)]
     if isinstance(value, str) and value.startswith(ENVIRONMENT_REFERENCE):
         name = value.removeprefix(ENVIRONMENT_REFERENCE)
-        return environ.get(name) or missing(where, name)
+        return (name in environ and environ[name]) or missing(where, name)
     return value
