@@ -1,8 +1,8 @@
 """What is stored of a settled request: its bill, new messages, answers, attachments, chain keys; and what is recorded
 of its conversation where none of that is stored."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from itertools import product
 from typing import Any
 
 from gateway.billing import cost
@@ -47,9 +47,11 @@ class TurnRecorder:
         attempted, prepared = settled.attempted, settled.attempted.prepared
         outcome, request = attempted.outcome, prepared.request
         is_stored = prepared.conversation_id and prepared.context is not None
-        is_large = prepared.history is not None and len(prepared.history.messages) >= conversation.INLINE_MESSAGES
-        stored = await offload_if(is_large, stored_turn, settled) if is_stored else None
-        chains = await self._chains(attempted)
+        secret = await self._secret() if self._match != "off" and outcome.status != "failed" else None
+        history = prepared.history
+        is_long = history is not None and len(history.messages) >= conversation.INLINE_MESSAGES
+        is_large = is_long or request.size >= CHAIN_BYTES
+        stored, chains = await offload_if(is_large, turn_and_keys, settled, secret, is_stored=bool(is_stored))
         entry = turn.LedgerEntry(
             request_id=request.request_id,
             tenant=request.caller.tenant,
@@ -100,16 +102,12 @@ class TurnRecorder:
         if self._frames is not None and not prepared.request.store:
             await self._frames.keep(prepared, costs)
 
-    async def _chains(self, attempted: AttemptedRequest) -> tuple[ChainKey, ...]:
-        """Returns the keys that the conversation is recognised by; stored even where no content is (guarantee §3.2)."""
-        if self._match == "off" or attempted.outcome.status == "failed":
-            return ()
+    async def _secret(self) -> bytes | None:
+        """Returns the secret of the chain keys; None while nothing can be stored, so that nothing is recognised."""
         try:
-            secret = await self._store.secret()
+            return await self._store.secret()
         except errors.StorageUnavailable:
-            return ()  # nothing can be stored, so nothing can be recognised
-        large = attempted.prepared.request.size >= CHAIN_BYTES
-        return await offload_if(large, chain_keys, attempted.prepared, attempted.outcome, secret)
+            return None
 
 
 def failure_of(attempted: AttemptedRequest, *, with_words: bool) -> turn.RequestFailure | None:
@@ -165,7 +163,25 @@ async def unlisted_in(prepared: PreparedRequest) -> OmittedRecords | None:
     return await offload_if(large, unlisted_among, processed, material.messages, material.current, history.notes)
 
 
-def stored_turn(settled: SettledRequest) -> turn.StoredTurn:
+def turn_and_keys(
+    settled: SettledRequest, secret: bytes | None, *, is_stored: bool
+) -> tuple[turn.StoredTurn | None, tuple[ChainKey, ...]]:
+    """Builds the turn, if it is stored, and the keys that the conversation is recognised by: with a secret, also where
+    no content is stored (guarantee §3.2)."""
+    if not is_stored and secret is None:
+        return None, ()
+    attempted = settled.attempted
+    request_chain = chain_of(attempted.prepared)
+    if request_chain.prefill is None and request_chain.delivered is None:
+        request_chain = replace(request_chain, in_one=_in_one(attempted.prepared.request))
+    answers = list(_chained_answers(attempted, request_chain))
+    stored = stored_turn(settled, request_chain, answers) if is_stored else None
+    return stored, chain_keys(attempted.prepared, request_chain, answers, secret) if secret is not None else ()
+
+
+def stored_turn(
+    settled: SettledRequest, request_chain: "RequestChain", chained: list["ChainedAnswer"]
+) -> turn.StoredTurn:
     """Builds what is added to the conversation. A failed turn keeps its messages for the audit and has no answer.
 
     A trailing assistant message is a prefill: prefill plus completion is stored (guarantee §3.4). A message delivered
@@ -180,14 +196,10 @@ def stored_turn(settled: SettledRequest) -> turn.StoredTurn:
     if built.material is not None:
         new = _with_block(new, built, built.material, history)
         frame = new_frame(request.model, history, built, built.material, new)
-    chain = chain_of(prepared)
-    prefill = new.pop() if chain.prefill is not None and outcome.status != "failed" else None
-    digests = (*chain.digests, *(chain.end for _ in new[len(chain.digests) :]))  # a failed turn stores its prefill
-    answers = []
-    for number, choice in enumerate((outcome.completion or {}).get("choices", ())):
-        if outcome.status != "failed" and isinstance(choice.get("message"), dict):
-            answers.append(_new_answer(choice, number, chain, settled))
-    answers.sort(key=lambda answer: answer.choice)
+    prefill = new.pop() if request_chain.prefill is not None and outcome.status != "failed" else None
+    known = request_chain.digests
+    digests = (*known, *(request_chain.end for _ in new[len(known) :]))  # a failed turn stores its prefill
+    answers = [_new_answer(answer, settled, is_first=answer is chained[0]) for answer in chained]
     sent = rebuild.sent_instructions(request)
     stored = turn.StoredTurn(
         conversation_id=prepared.conversation_id,
@@ -196,14 +208,14 @@ def stored_turn(settled: SettledRequest) -> turn.StoredTurn:
         at_head=history.at_head,
         instructions=history.instructions,
         new_messages=tuple(new),
-        answers=tuple(answers),
+        answers=tuple(sorted(answers, key=lambda answer: answer.choice)),
         attachments=built.new_attachments,
         completion=_completion(attempted),
         completion_metadata=request.metadata,
         completion_plan=_beside_answer(prepared, settled.cited),
         prefilled=prefill is not None,
         cached=built.cached,
-        base=chain.base,
+        base=request_chain.base,
         digests=digests,
         branch_restores=history.branch_restores,
         unproven=history.unproven,
@@ -232,26 +244,26 @@ def _pins(request: ChatRequest, history: ConversationHistory, new: list[Conversa
     return tuple(m.message_id for m in messages if m.pinned and m.message_id and m.digest in named)
 
 
-def chain_keys(prepared: PreparedRequest, outcome: UpstreamOutcome, secret: bytes) -> tuple[ChainKey, ...]:
+def chain_keys(
+    prepared: PreparedRequest, request_chain: "RequestChain", chained: list["ChainedAnswer"], secret: bytes
+) -> tuple[ChainKey, ...]:
     """Computes the keys that identify an answered request: keyed digests of its chain with each of its answers."""
-    if outcome.status == "failed" or outcome.completion is None:
-        return ()
-    request = prepared.request
-    keys = ChainKeys(secret, request.caller.tenant, request.users)
-    chains, attached = _chains_of(prepared), _attached(prepared)
+    keys = ChainKeys(secret, prepared.request.caller.tenant, prepared.request.users)
+    as_stored, attached = _stored_chain(prepared, request_chain), _attached(prepared)
     found: list[ChainKey] = []
-    for request_chain, choice in product(chains, outcome.answers):
-        message, answer, status = _messages(choice, outcome, request_chain.prefill)
-        last = chain.extended(chains[-1].end, message, status=status)
-        whole = keys.whole(last.path, attached)
-        if chain.is_step(message):
-            ids = chain.call_ids(message)
-            found += [keys.key(said, ids, whole) for said in request_chain.call_digests(message, answer)]
-        elif not chain.says_nothing(message, status):
-            digests = request_chain.digests_after(
-                message, answer, status, last if request_chain is chains[-1] else None
-            )
-            found += [keys.key(digest.said, whole=whole) for digest in digests]
+    for each in (request_chain,) if as_stored is None else (request_chain, as_stored):
+        for answer in chained:
+            message, status = answer.message, answer.status
+            last = answer.digests[0] if as_stored is None else chain.extended(as_stored.end, message, status=status)
+            whole = keys.whole(last.path, attached)
+            if chain.is_step(message):
+                ids = chain.call_ids(message)
+                found += [keys.key(said, ids, whole) for said in each.call_digests(message, answer.answer)]
+            elif not chain.says_nothing(message, status):
+                digests = (
+                    answer.digests if each is request_chain else each.digests_after(message, answer.answer, status)
+                )
+                found += [keys.key(digest.said, whole=whole) for digest in digests]
     return tuple(dict.fromkeys(found))
 
 
@@ -333,14 +345,12 @@ class RequestChain:
     def end(self) -> ChainDigest:
         return self.digests[-1] if self.digests else self.base
 
-    def digests_after(
-        self, message: dict[str, Any], answer: dict[str, Any], status: str, whole: ChainDigest | None = None
-    ) -> tuple[ChainDigest, ...]:
+    def digests_after(self, message: dict[str, Any], answer: dict[str, Any], status: str) -> tuple[ChainDigest, ...]:
         """Computes the chain digests after an answer, in each form in which a client may send it again: as it is stored
         (`message`); with a prefill also without it, or after it (guarantee §3.4); after a delivered message also as the
         end of a run of answers. Several messages or texts may come back as several or as one, and a refusal as a text.
-        `whole`: the first of the digests, if it is known."""
-        whole = whole or chain.extended(self.end, message, status=status)
+        """
+        whole = chain.extended(self.end, message, status=status)
         if self.delivered is not None:
             before = self.digests[-2] if len(self.digests) > 1 else self.base
             return tuple(dict.fromkeys((whole, chain.chain_digests([self.delivered, answer], before)[-1])))
@@ -369,6 +379,28 @@ class RequestChain:
         return tuple(dict.fromkeys((chain.call_digest(self.end, message), chain.call_digest(self.end, answer), apart)))
 
 
+@record
+class ChainedAnswer:
+    """A choice of an answer, as it is stored and as its client received it, and the chain digests after it."""
+
+    index: int
+    message: dict[str, Any]
+    answer: dict[str, Any]
+    status: str
+    digests: tuple[ChainDigest, ...]
+
+
+def _chained_answers(attempted: AttemptedRequest, request_chain: RequestChain) -> Iterator[ChainedAnswer]:
+    outcome, is_messages = attempted.outcome, attempted.prepared.request.api == "messages"
+    for number, choice in enumerate((outcome.completion or {}).get("choices") or ()):
+        if outcome.status == "failed" or not isinstance(choice.get("message"), dict):
+            continue
+        sent = serializer.canonical_calls(choice) if is_messages else choice
+        message, answer, status = _messages(sent, outcome, request_chain.prefill)
+        digests = request_chain.digests_after(message, answer, status)
+        yield ChainedAnswer(choice.get("index", number), message, answer, status, digests)
+
+
 def chain_of(prepared: PreparedRequest) -> RequestChain:
     """Returns the chain of a request, which is computed here if the history was not rebuilt."""
     history, request = prepared.history, prepared.request
@@ -380,7 +412,7 @@ def chain_of(prepared: PreparedRequest) -> RequestChain:
         bodies = [message.body for message in history.new_messages]
     last = bodies[-1] if bodies else None
     if last is None or last["role"] != "assistant":
-        return RequestChain(base, digests, in_one=_in_one(request))
+        return RequestChain(base, digests)
     return RequestChain(base, digests[:-1], last) if request.prefills else RequestChain(base, digests, delivered=last)
 
 
@@ -394,39 +426,32 @@ def _in_one(request: ChatRequest) -> ChainDigest | None:
     return None if joined is bodies else chain.chain_digests(joined)[-1]
 
 
-def _chains_of(prepared: PreparedRequest) -> list[RequestChain]:
-    """Returns the chain as its client sees it and, if that differs, as it is stored: a client that resent only its end
-    may resend all of it next time."""
-    request_chain, history = chain_of(prepared), prepared.history
-    stored = history.stored_base if history is not None else None
-    if history is None or stored is None:
-        return [request_chain]
+def _stored_chain(prepared: PreparedRequest, request_chain: RequestChain) -> RequestChain | None:
+    """Returns the chain of a request as it is stored; None if its client sees the same. A client that resent only the
+    end of a chain may resend all of it next time."""
+    history = prepared.history
+    if history is None or history.stored_base is None:
+        return None
     bodies = [message.body for message in history.new_messages]
-    digests = chain.chain_digests(bodies[: len(request_chain.digests)], stored)
-    return [request_chain, RequestChain(stored, tuple(digests), request_chain.prefill, request_chain.delivered)]
+    digests = chain.chain_digests(bodies[: len(request_chain.digests)], history.stored_base)
+    return RequestChain(history.stored_base, tuple(digests), request_chain.prefill, request_chain.delivered)
 
 
-def _new_answer(
-    choice: dict[str, Any], number: int, request_chain: RequestChain, settled: SettledRequest
-) -> turn.NewAnswer:
-    attempted, prepared = settled.attempted, settled.attempted.prepared
-    if prepared.request.api == "messages":
-        choice = serializer.canonical_calls(choice)
-    body, answer, status = _messages(choice, attempted.outcome, request_chain.prefill)
-    body = with_binding(body, prepared, build_payload(prepared).said) if items.SIGNED in body else body
-    digest, *others = request_chain.digests_after(body, answer, status)
+def _new_answer(chained: ChainedAnswer, settled: SettledRequest, *, is_first: bool) -> turn.NewAnswer:
+    attempted, prepared, body = settled.attempted, settled.attempted.prepared, chained.message
+    digest, *others = chained.digests
     agent = prepared.request.agent
     message = ConversationMessage(
         "assistant",
-        body,
-        message_id=ids.answer_id(attempted.completion_id) if number == 0 else ids.new_id("msg_"),
-        status=status,
+        with_binding(body, prepared, build_payload(prepared).said) if items.SIGNED in body else body,
+        message_id=ids.answer_id(attempted.completion_id) if is_first else ids.new_id("msg_"),
+        status=chained.status,
         digest=chain.message_digest(body),
         origin=prepared.wire.deployment.origin,
         agent=agent.agent_id if agent is not None else None,
         costs=settled.costs.as_text() if settled.costs is not None else None,
     )
-    return turn.NewAnswer(message, choice.get("index", number), digest, tuple(others))
+    return turn.NewAnswer(message, chained.index, digest, tuple(others))
 
 
 def _messages(
