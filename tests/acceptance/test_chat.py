@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 import pytest
-from openai import AsyncOpenAI, NotFoundError
+from openai import NotFoundError
 from pydantic import BaseModel
 
 from tests.support.answers import Json, bill_of, conversation_of, http, stored, user
@@ -13,30 +13,6 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
 ASK: Any = [user("hello there")]
-PIXEL = "data:image/png;base64,iVBORw0KGgo="
-EVERY_KIND: Any = [
-    {"role": "system", "content": "Be brief."},
-    {"role": "user", "content": "  spaced \n", "name": "Ada"},
-    {"role": "assistant", "content": None, "refusal": "I would rather not."},
-    {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": PIXEL}}]},
-    {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [
-            {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{ "x" : 1.0 }'}},
-            {"id": "b", "type": "function", "function": {"name": "g", "arguments": "not JSON"}},
-        ],
-    },
-    {"role": "tool", "tool_call_id": "b", "content": "B"},
-    {
-        "role": "tool",
-        "tool_call_id": "a",
-        "content": [{"type": "text", "text": "A", "cache_control": {"type": "ephemeral"}}],
-    },
-    {"role": "developer", "content": "A late word."},
-    {"role": "assistant", "content": [{"type": "text", "text": "done"}], "x_unknown": {"deep": [1, 2.5, None]}},
-    {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]},
-]
 UNKNOWN: Json = {
     "temperature": 0.7,
     "seed": 9007199254740993,
@@ -62,35 +38,6 @@ def test_s1_a_chat(gateway: GatewayProcess, upstream: MockUpstream, make_client:
     assert "mock" not in answer.id
     assert conversation_of(answer).startswith("conv_")
     assert bill_of(answer)["context_utilization"]["strategy"] == "passthrough"
-
-
-async def test_s1_the_asynchronous_sdk(gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """`AsyncOpenAI`: a chat, its continuation by id, and a stream."""
-    async with AsyncOpenAI(base_url=gateway.base_url, api_key="sk-test", max_retries=0) as client:
-        answer = await client.chat.completions.create(model="gpt-4o", messages=ASK)
-        body = {"conversation": conversation_of(answer)}
-        again: Any = [user("again")]
-        stream = await client.chat.completions.create(model="gpt-4o", messages=again, stream=True, extra_body=body)
-        chunks = [chunk async for chunk in stream]
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "echo: again"
-    assert conversation_of(chunks[-1]) == body["conversation"]
-    assert [m["content"] for m in upstream.last.body["messages"]] == ["hello there", "echo: hello there", "again"]
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("mode", ["auto", "simple", "off"])
-def test_s1_the_request_goes_up_as_it_came(
-    one_gateway: GatewayProcess, upstream: MockUpstream, mode: str, streamed: bool
-) -> None:
-    """Messages equal as JSON values, unknown fields untouched, nothing of the gateway's own added."""
-    body = {"model": "gpt-4o", "messages": EVERY_KIND, **UNKNOWN, "stream": streamed}
-    with http(one_gateway) as client:
-        answer = client.post("/chat/completions", json={**body, "context": {"mode": mode}})
-    assert answer.status_code == 200, answer.text
-    sent = upstream.last.body
-    assert sent.pop("stream_options", None) == ({"include_usage": True} if streamed else None)
-    assert sent == body
-    assert upstream.last.headers["content-type"].startswith("application/json")
 
 
 def test_s1_parallel_tool_calls_and_several_choices(

@@ -263,16 +263,6 @@ def test_s13_9_five_megabytes_are_shown_by_their_beginning(gateway: GatewayProce
         assert len(text) < 20_000
 
 
-def test_s13_9_tables_are_as_wide_as_the_terminal(gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    upstream.reply(text="x")
-    chat(gateway, model="gpt-4o", messages=[user("How wide is it? " * 20)])
-    for width in (40, 80, 200):
-        config = ("--config", str(gateway.config_path))
-        status, seen = on_terminal("ls", *config, directory=gateway.directory, width=width)
-        assert status == 0
-        assert max(map(len, without_colours(seen).splitlines())) <= width
-
-
 def test_s13_9_a_line_of_a_tail_tells_the_request(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """In plain words, where it is no JSON; a user's name is text here, too."""
     upstream.reply(text="x")

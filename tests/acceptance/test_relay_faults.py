@@ -96,24 +96,6 @@ def test_s1_expect_100_continue(client: Connection, listener: Listener) -> None:
     assert b"HTTP/1.1 103" not in answer
 
 
-def test_s1_hop_by_hop_headers_stay_on_their_hop(client: Connection, listener: Listener) -> None:
-    """Those of the standard and those that `Connection` names, in both directions; others pass."""
-    up = "Connection: X-Mine\r\nX-Mine: 1\r\nKeep-Alive: x\r\nTE: trailers\r\nX-Kept: ü\r\nUpgrade: h2c\r\n"
-    client.send(f"GET /v1/files HTTP/1.1\r\n{HEAD}{up}\r\n".encode("latin-1"))
-    server = listener.accept()
-    head = server.read_until(b"\r\n\r\n").lower()
-    assert "x-kept: ü".encode("latin-1") in head
-    assert not [name for name in (b"x-mine", b"keep-alive:", b"te:", b"upgrade:") if b"\r\n" + name in head]
-    assert not [name for name in (b"accept", b"user-agent", b"content-type") if b"\r\n" + name in head]
-    server.send(
-        b"HTTP/1.1 200 OK\r\nConnection: X-Yours, close\r\nX-Yours: 1\r\nX-Kept: a\r\nX-Kept: b\r\n"
-        b"Alt-Svc: h3\r\nContent-Length: 0\r\n\r\n"
-    )
-    answer = client.read_until(b"\r\n\r\n").lower()
-    assert b"x-kept: a\r\nx-kept: b\r\n" in answer
-    assert not [name for name in (b"x-yours", b"alt-svc", b"connection: close") if name in answer]
-
-
 @pytest.mark.parametrize("answer", [EVENTS + chunk(b"data: 1\n\n"), SIZED + b"12345"])
 def test_s7_an_answer_cut_in_the_middle_is_cut_for_the_client(
     client: Connection, gateway_before: GatewayProcess, listener: Listener, answer: bytes

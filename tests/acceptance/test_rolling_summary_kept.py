@@ -63,20 +63,6 @@ def delete_item(talk: Chat, item: Json) -> None:
         assert client.delete(f"/conversations/{talk.conversation}/items/{item['id']}").status_code == 200
 
 
-def test_s11_13_two_replicas_store_one_segment(
-    talk: Chat, gateways: list[GatewayProcess], make_client: ClientFactory, held: threading.Event
-) -> None:
-    """Both make one of the same turns, as they share no cache; both calls are billed, one segment is stored."""
-    until_asked(talk)
-    talk.client = make_client(gateways[1])
-    until_asked(talk, 2)
-    assert len(talk.models.summarized) == 2
-    held.set()
-    talk.asked(2)
-    assert len(talk.segments()) == 1
-    assert talk.check_bills() > 0
-
-
 def test_s11_13_a_deleted_item_takes_its_segment_and_the_later_ones_along(talk: Chat, held: threading.Event) -> None:
     held.set()
     talk.fill(3)
@@ -90,16 +76,6 @@ def test_s11_13_a_deleted_item_takes_its_segment_and_the_later_ones_along(talk: 
     talk.asked(len(talk.models.summarized))
     delete_item(talk, path[0])
     assert [each for each in talk.segments() if each.last <= second.last] == []
-
-
-def test_s11_13_what_is_deleted_meanwhile_is_in_no_summary(talk: Chat, held: threading.Event) -> None:
-    """The call is billed all the same."""
-    until_asked(talk)
-    delete_item(talk, items(talk)[-1])
-    held.set()
-    talk.asked(1)
-    assert talk.segments() == []
-    assert talk.check_bills() > 0
 
 
 def test_s11_13_a_deleted_conversation_leaves_no_summary(talk: Chat, held: threading.Event) -> None:

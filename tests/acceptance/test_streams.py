@@ -22,20 +22,6 @@ USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 COST = 11 * Decimal("1e-06") + 7 * Decimal("2e-06")
 
 
-@pytest.mark.parametrize("size", [None, 1, 7])
-def test_s1_a_stream_in_another_form(one_gateway: GatewayProcess, upstream: MockUpstream, size: int | None) -> None:
-    """Cut anywhere, with other line ends and comments, and without `[DONE]`; `unit/upstream/test_sse.py` has each."""
-    head = {"id": "up", "object": "chat.completion.chunk", "created": 1, "model": "small"}
-    said = [({"content": TEXT}, None), ({}, "stop")]
-    chunks = [{**head, "choices": [{"index": 0, "delta": d, "finish_reason": f}]} for d, f in said]
-    events = [*chunks, {**head, "choices": [], "usage": USAGE}]
-    raw = b"".join(b": ping\r\n\r\ndata:%b\r\n\r\n" % json.dumps(each).encode() for each in events)
-    upstream.reply(raw_sse=raw, split_bytes=size)
-    wire = read_stream(one_gateway, CHAT)
-    assert wire.text == TEXT
-    assert wire.finish["response_metadata"]["cost"]["total_cost"] == COST
-
-
 def test_s6_a_stream_carries_the_answer_and_its_bill(
     gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:
@@ -72,19 +58,6 @@ def test_s3_6_the_turn_is_committed_before_done(gateway: GatewayProcess, upstrea
     assert found["choices"][0]["message"]["content"] == TEXT
     assert found["response_metadata"] == wire.finish["response_metadata"]
     assert found["conversation"] == wire.finish["conversation"]
-
-
-@pytest.mark.parametrize("asked", [False, None])
-def test_s6_usage_that_was_declined_is_not_sent(
-    one_gateway: GatewayProcess, upstream: MockUpstream, asked: bool | None
-) -> None:
-    """`include_usage: false` is no wish for a usage chunk, and other stream options go up untouched."""
-    upstream.reply(text=TEXT, usage=USAGE)
-    options = {"include_usage": asked, "include_obfuscation": False}
-    wire = read_stream(one_gateway, {**CHAT, "stream_options": options})
-    assert upstream.last.body["stream_options"] == {"include_usage": True, "include_obfuscation": False}
-    assert not any(chunk.get("usage") for chunk in wire.chunks)
-    assert wire.finish["response_metadata"]["usage"] == USAGE
 
 
 def test_s6_the_usage_chunk_that_was_asked_for(

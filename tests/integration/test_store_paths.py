@@ -63,7 +63,7 @@ async def test_a_resend_sees_every_branch_and_a_delta_only_the_heads(store: Conv
     assert contents(limited) == contents(found)
 
 
-async def test_of_several_answers_the_first_is_continued(store: ConversationStore, tenant: str) -> None:
+async def test_s3_4_of_several_answers_the_first_is_continued(store: ConversationStore, tenant: str) -> None:
     ref = ConversationRef("conv_" + tenant)
     await store.commit(turn(tenant, "conv_" + tenant, "q1", ["first", "second", "third"], created=True))
     assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["q1", "first"]

@@ -90,3 +90,4 @@ def test_s13_9_requests_keep_model_and_cost_on_a_terminal_of_100_columns(monkeyp
     titles, line = out.getvalue().splitlines()
     assert titles.split() == ["request", "status", "model", "cost", "USD", "question"]
     assert line.rstrip().endswith("…")
+    assert max(len(titles), len(line)) <= 100

@@ -85,6 +85,7 @@ def test_s7_unknown_paths_and_ids(one_gateway: GatewayProcess, method: str, path
         ("DELETE", "/v1/models", "GET, HEAD"),
         ("PUT", "/v1/conversations/conv_1/items", "DELETE, GET, HEAD, POST"),
         ("TRACE", "/v1/organization/costs", "GET, HEAD"),
+        ("PROPFIND", "/v1/chat/completions", "GET, HEAD, POST"),
         ("TRACE", "/v1/nothing", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"),
         ("PUT", "/ui/conversations", "GET, HEAD"),
         ("GET", "/ui/logout", "POST"),
@@ -97,6 +98,7 @@ def test_s7_a_refused_method_is_told_the_others(
     with http(one_gateway) as client:
         answer = client.request(method, one_gateway.url + path)
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+    assert path.startswith("/ui") or answer.json()["error"]["code"] == "method_not_allowed"
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,6 @@ import csv
 import io
 import itertools
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -80,13 +78,6 @@ def test_s13_6_bills_have_a_digest_and_are_found_by_the_name(
     assert "all 4 rows balance" in office.run("audit")[1]
 
 
-def test_s13_6_without_users_bills_name_nobody(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
-    office = Office(start_gateway({"accounting": {"users": "off"}}), upstream)
-    office.ask("ann", "The lamp.")
-    assert office.bills() == [""]
-    assert upstream.requests[-1].body["user"] == "ann"
-
-
 def test_s13_7_what_a_person_said_goes_and_the_bills_stay(office: Office) -> None:
     """§13.7: conversations and remembered things; bills of that user add up as before, under a digest."""
     thing = {"type": "workflow", "id": "wf_12", "name": "Task Management"}
@@ -148,21 +139,6 @@ def test_s13_7_of_a_conversation_with_others_the_persons_turns_go(office: Office
     assert office.run("purge", "--user", "ann", "--whole")[0] == 0
     with pytest.raises(NotFoundError):
         office.sdk.conversations.retrieve(name)
-
-
-def test_s13_7_a_request_that_runs_meanwhile_stores_nothing(office: Office) -> None:
-    name = office.ask("ann", "The lamp.")
-    gate = threading.Event()
-    office.upstream.reply(text="late", gate=gate)
-    with ThreadPoolExecutor() as pool:
-        running = pool.submit(office.ask, "ann", "And now?", name)
-        office.upstream.wait_for_chats(2)
-        assert office.run("purge", "--user", "ann")[0] == 0
-        gate.set()
-        running.result()
-    with pytest.raises(NotFoundError):
-        office.sdk.conversations.retrieve(name)
-    assert "ann" not in office.bills()
 
 
 @pytest.mark.parametrize(

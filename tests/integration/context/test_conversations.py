@@ -63,62 +63,6 @@ def test_s2_the_ways_to_name_a_conversation(client: OpenAI, upstream: MockUpstre
     assert raw.headers["x-conversation-id"] == other
 
 
-def test_s3_1_branch_on_edit(client: OpenAI, upstream: MockUpstream, two_turns: str) -> None:
-    """The first difference branches; the branch is then the head, and nothing stored is rewritten."""
-    edited = user("second, edited")
-    send(client, U1, A1, edited, reply="two, edited", upstream=upstream, conversation=two_turns)
-    assert forwarded(upstream) == [U1, A1, edited]
-    send(client, user("third"), upstream=upstream, conversation=two_turns)
-    assert forwarded(upstream) == [U1, A1, edited, assistant("two, edited"), user("third")]
-
-
-def test_s3_4_a_regenerated_answer(client: OpenAI, upstream: MockUpstream, two_turns: str) -> None:
-    """The same messages without the last answer: a second answer to the same question, not a second question."""
-    send(client, U1, A1, U2, reply="two again", upstream=upstream, conversation=two_turns)
-    assert forwarded(upstream) == [U1, A1, U2]
-    send(client, user("third"), upstream=upstream, conversation=two_turns)
-    assert forwarded(upstream) == [U1, A1, U2, assistant("two again"), user("third")]
-
-
-def test_s3_4_an_edited_answer_branches(client: OpenAI, upstream: MockUpstream, two_turns: str) -> None:
-    """A client may rewrite what the assistant said; what it sends is what is forwarded."""
-    sent = [U1, A1, U2, assistant("2!"), user("third")]
-    send(client, *sent, upstream=upstream, conversation=two_turns)
-    assert forwarded(upstream) == sent
-
-
-def test_s3_4_n_answers_are_siblings(client: OpenAI, upstream: MockUpstream) -> None:
-    """With `n` > 1 the answers are siblings and the first is continued; a resend may choose another."""
-    upstream.reply(choices=[{"message": {"role": "assistant", "content": text}} for text in ("left", "right")])
-    answer = client.chat.completions.create(model="gpt-4o", messages=[U1], n=2)
-    conversation = conversation_of(answer)
-    send(client, U2, upstream=upstream, conversation=conversation)
-    assert forwarded(upstream) == [U1, assistant("left"), U2]
-    send(client, U1, assistant("right"), U2, upstream=upstream, conversation=conversation)
-    assert forwarded(upstream) == [U1, assistant("right"), U2]
-
-
-def test_s3_4_a_prefill(client: OpenAI, upstream: MockUpstream) -> None:
-    """A trailing assistant message is a prefill: stored is prefill plus completion."""
-    answer = send(client, U1, assistant("It is"), reply=" so.", upstream=upstream)
-    assert forwarded(upstream) == [U1, assistant("It is")]
-    assert answer.choices[0].message.content == " so."
-    send(client, U2, upstream=upstream, conversation=conversation_of(answer))
-    assert forwarded(upstream) == [U1, assistant("It is so."), U2]
-
-
-@pytest.mark.parametrize("resend", [False, True])
-def test_s3_1_genuine_repeats_are_kept(client: OpenAI, upstream: MockUpstream, resend: bool) -> None:
-    """ "yes", "yes": the same words again are another message."""
-    said: list[Json] = []
-    body: Json = {}
-    for _ in range(4):
-        sent = [*said, user("yes")] if resend else [user("yes")]
-        body = {"conversation": conversation_of(send(client, *sent, reply="ok", upstream=upstream, **body))}
-        assert forwarded(upstream) == [*said, user("yes")]
-        said += [user("yes"), assistant("ok")]
-
-
 def test_s3_4_a_question_that_runs_of_different_length_end_with_is_stored_once(
     client: OpenAI, upstream: MockUpstream, two_turns: str
 ) -> None:
@@ -187,18 +131,6 @@ def test_s2_sessions(client: OpenAI, upstream: MockUpstream, by_header: bool) ->
     assert forwarded(upstream) == [U1]
     assert in_session(client, user("third")) == first
     assert forwarded(upstream) == [U1, A1, U2, A2, user("third")]
-
-
-def test_s2_a_session_used_first_by_many_at_once(client: OpenAI, upstream: MockUpstream) -> None:
-    """One conversation per tenant and name, also when eight requests are the first."""
-    with ThreadPoolExecutor(8) as pool:
-        made = [
-            pool.submit(send, client, user(f"n{i}"), upstream=upstream, context={"session": "race"}) for i in range(8)
-        ]
-        assert len({conversation_of(each.result()) for each in made}) == 1
-    send(client, user("last"), upstream=upstream, context={"session": "race"})
-    texts = [m["content"] for m in forwarded(upstream) if m["role"] == "user"]
-    assert sorted(texts[:-1]) == [f"n{i}" for i in range(8)]
 
 
 def test_s3_7_requests_at_once_lose_nothing(client: OpenAI, upstream: MockUpstream, two_turns: str) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.api.ui.rendering import money
-from tests.support.answers import Json, exact, http, usage_of, user
+from tests.support.answers import Json, usage_of, user
 from tests.support.command import gateway_command
 from tests.support.documents import prose
 from tests.support.edges import EDGES, PATHS, Edge, Heard, common, heard, said_by
@@ -18,7 +17,6 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.marks import some_or_all
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres
-from tests.support.web_page import PageClient
 
 TOOL: Json = {"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}
 
@@ -202,32 +200,3 @@ def test_s6_11_where_a_prompt_cache_broke_is_told(gateway: GatewayProcess, upstr
     assert (step(0) or {})["broke_at"] == "provider"
     agent.said[6] = {**agent.said[6], "content": "No such file."}
     assert (step(0) or {})["broke_at"] == "message 7"
-
-
-def test_s13_13_a_loss_is_below_0_on_bill_command_and_page(
-    start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str
-) -> None:
-    """A window that is so small that each step rewrites it costs more than it saves."""
-    gateway = start_gateway({"storage": {"url": storage_url}})
-    agent = Agent(gateway, upstream, "chat", "flume")
-    agent.steps(6)
-    for _ in range(6):
-        agent.prompt, agent.cached = 1500, 0  # all is written anew, while a direct prompt would have been read
-        agent.steps(1, max_input_tokens=1500)
-    nets = [Decimal(each.bill["economics"]["net_saving"]) for each in agent.answers if "economics" in each.bill]
-    worst = min(agent.answers, key=lambda each: Decimal(each.bill.get("economics", {}).get("net_saving", "0")))
-    loss = Decimal(worst.bill["economics"]["net_saving"])
-    assert loss < 0
-    done = gateway_command("savings", "--config", str(gateway.config_path), "--json", directory=gateway.directory)
-    assert exact(done.stdout)["total"]["net_saving"] == sum(nets)
-    with PageClient(gateway.url) as browser:
-        page = browser.page(f"/ui/requests/{worst.bill['request_id']}")
-    assert money(loss) in page.text
-
-
-def test_s2_economy_is_one_of_three(gateway: GatewayProcess) -> None:
-    body = {"model": "gpt-4o", "messages": [user("hi")], "context": {"economy": "always"}}
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json=body)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == "context.economy"

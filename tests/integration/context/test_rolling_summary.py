@@ -216,15 +216,6 @@ def test_s11_13_what_is_shown_to_the_summarizer_is_data(talk: Chat) -> None:
     assert asked["max_tokens"] <= 700
 
 
-@pytest.mark.parametrize("value", ["always", 1, ["summary"]])
-def test_s11_13_an_unknown_memory_is_a_400(talk: Chat, value: object) -> None:
-    with http(talk.gateway) as client:
-        body = {"model": "small", "messages": [user("Hi")], "context": {"memory": value}}
-        answer = client.post("/chat/completions", json=body)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == "context.memory"
-
-
 def test_s12_3_summaries_never_exceed_a_hard_budget(
     start_gateway: GatewayFactory,
     storage_url: str,

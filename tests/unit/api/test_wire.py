@@ -74,6 +74,13 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"context": {"models": {"judge": "small"}}}, "context.models.judge"),
     ({"context": {"models": {"summarizer": "unknown"}}}, "context.models.summarizer"),
     ({"context": {"models": {"context_planner": 7}}}, "context.models.context_planner"),
+    ({"context": {"economy": "always"}}, "context.economy"),
+    ({"context": {"memory": "always"}}, "context.memory"),
+    ({"context": {"memory": ["summary"]}}, "context.memory"),
+    ({"context": {"untouched_tools": "run"}}, "context.untouched_tools"),
+    ({"context": {"untouched_tools": [3]}}, "context.untouched_tools[0]"),
+    ({"context": {"untouched_tools": [""]}}, "context.untouched_tools[0]"),
+    ({"context": {"untouched_tools": ["x"] * 101}}, "context.untouched_tools"),
     ({"context": {"session": ""}}, "context.session"),
     ({"context": {"session": 7}}, "context.session"),
     ({"context": {"session": "a\nb"}}, "context.session"),
@@ -242,9 +249,10 @@ def test_the_gateways_own_fields_do_not_go_up_and_all_others_do_untouched() -> N
     parsed = request(**own, **others)
     assert parsed.forward == {"model": "m", **others}
     assert parsed.metadata == {"a": "b"}
+    assert request(conversation=None, context=None, attachments=None, stream=None).forward.keys() <= {"model", "stream"}
 
 
-def test_metadata_and_store_go_up_together_where_that_is_configured() -> None:
+def test_s2_metadata_and_store_go_up_together_where_that_is_configured() -> None:
     sent: dict[str, Any] = {"store": True, "metadata": {"a": "b"}}
     parsed = request(settings={"upstream": {"forward_store": True}}, **sent)
     assert parsed.forward == {"model": "m", **sent}

@@ -50,7 +50,7 @@ def test_a_broken_pair_is_a_400_that_names_the_clients_message(
 
 
 @pytest.mark.parametrize("messages", WHOLE.values(), ids=list(WHOLE))
-def test_whole_pairs_pass_and_are_all_forwarded(messages: list[dict[str, Any]]) -> None:
+def test_s4_i3_whole_pairs_pass_and_are_all_forwarded(messages: list[dict[str, Any]]) -> None:
     check_pairs(stored(messages), 0, 0)
     assert [message.body for message in forwardable(stored(messages))] == messages
 

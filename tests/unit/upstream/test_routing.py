@@ -59,7 +59,7 @@ def test_a_model_that_names_no_key_gets_the_clients_own_when_no_keys_are_configu
     assert (found.api_key, found.operator_key) == ("sk-client", False)
 
 
-def test_a_gateway_key_never_goes_upstream() -> None:
+def test_s8_a_gateway_key_never_goes_upstream() -> None:
     local = router(entry(api_base="http://own/v1"), **KEYS)
     assert local.deployment("m", KNOWN).api_key is None
     upstream = {"api_key": "sk-own", "unlisted": "relay"}
