@@ -190,8 +190,9 @@ def forwardable(
         calls = tool_steps.calls_of(message.body)
         is_sent = restored is not None and message.message_id not in restored and not message.body.get("tool_calls")
         is_torn = bool(calls) and not is_sent and not _are_answered(calls, whole, index + 1)
-        open_calls = [] if is_torn else calls
-        if not is_torn or (index == len(messages) - 1 and message.status == "complete"):
+        is_kept = not is_torn or (message.status == "complete" and _may_be_answered_by(follows, messages[index + 1 :]))
+        open_calls = calls if is_kept else []
+        if is_kept:
             kept.append(message)  # the last calls' results may be what the client is about to send
         elif message.content:
             kept.append(replace(message, body=tool_steps.without_calls(message.body), rendered=None))
@@ -220,6 +221,12 @@ def _are_answered(calls: Sequence[dict[str, Any]], messages: Sequence[Conversati
             break
         tool_steps.take_call(waiting, messages[index].body)
     return not waiting
+
+
+def _may_be_answered_by(follows: Sequence[ConversationMessage], between: Sequence[ConversationMessage]) -> bool:
+    """Returns whether these calls are the last: only results of theirs stand before the ones that follow."""
+    answers = bool(follows) and follows[0].role in tool_steps.RESULT_ROLES
+    return not between or (answers and all(each.role in tool_steps.RESULT_ROLES for each in between))
 
 
 def _awaits(turn: Sequence[ConversationMessage], result: ConversationMessage) -> bool:

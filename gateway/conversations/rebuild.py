@@ -485,7 +485,7 @@ def _delta(
     offset = len(sent.instructions) + known
     if answers and (moved := message_forms.with_turn_of(path, new, offset)) is not None:
         path, whole = moved, 0
-    base = [*path[:whole], *message_forms.forwardable(path[whole:])]
+    base = [*path[:whole], *message_forms.forwardable(path[whole:], new)]
     if not answers:
         base = message_forms.without_open_calls(base)
     older = stored.older_kept

@@ -239,11 +239,16 @@ def test_s4_i3_halves_of_pairs_are_listed_and_never_forwarded(talk: Talk) -> Non
     assert talk.forwarded == [user("one"), user("two"), *pair, user("three")]
 
 
-def test_s3_a_call_that_was_added_is_answered_by_a_chat(talk: Talk) -> None:
-    """§3.1: a delta that begins with the result of the call at the head."""
-    talk.begin(user("one"), {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"})
+@pytest.mark.parametrize("added", [[], ["c2"]])
+def test_s3_calls_that_were_added_are_answered_by_a_chat(talk: Talk, added: list[str]) -> None:
+    """§3.1: a delta that begins with the results of the calls at the head, of which some were added, too."""
+    call, result = {"type": "function_call", "name": "weather", "arguments": "{}"}, {"type": "function_call_output"}
+    outputs = [{**result, "call_id": name, "output": "snow"} for name in added]
+    talk.begin(user("one"), *({**call, "call_id": name} for name in ["c1", *added]), *outputs)
     talk.ask({"role": "tool", "tool_call_id": "c1", "content": "rain"}, reply="It rains.", tools=TOOLS)
-    assert [message["role"] for message in talk.forwarded] == ["user", "assistant", "tool"]
+    results = [message["tool_call_id"] for message in talk.forwarded[2:]]
+    assert [message["role"] for message in talk.forwarded[:2]] == ["user", "assistant"]
+    assert results == [*added, "c1"]
 
 
 def test_s3_items_of_one_conversation_make_another(talk: Talk, gateway: GatewayProcess) -> None:

@@ -78,6 +78,18 @@ def test_the_last_calls_wait_for_results_unless_something_else_follows() -> None
     assert without_open_calls([]) == []
 
 
+def test_results_of_the_last_calls_may_come_in_parts() -> None:
+    """Some are stored, the client sends others. An error names the call that is still open."""
+    path = stored([user("a"), assistant("I look", "c", "d", "e"), tool("c", "x")])
+    (second,) = stored([tool("d", "y")])
+    kept = forwardable(path, [second])
+    assert kept == path
+    with pytest.raises(InvalidRequest, match="'e' has no result") as refused:
+        check_pairs([*kept, second], len(kept), 0)
+    assert refused.value.param == "messages[0]"
+    check_pairs([*kept, second, *stored([tool("e", "z")])], len(kept), 0)
+
+
 def test_a_system_message_between_call_and_result_breaks_the_pair() -> None:
     with pytest.raises(InvalidRequest):
         check_pairs(stored([user("a"), assistant(None, "c"), system("x"), tool("c", "x")]), 0, 0)
