@@ -1,8 +1,9 @@
 r"""Masks texts by a process's rules, with the secret that keys its placeholders.
 
 A rule recognises a value by the value itself, never by its surroundings: put back in another place, it is found again.
-So a password is masked together with its URL. Each built-in pattern runs in time proportional to the text: repetition
-is bounded or possessive. Operators' patterns run on RE2, which is always linear.
+So a password is masked together with its URL, and a private key's lines also one by one: an extract holds some of them.
+Each built-in pattern runs in time proportional to the text: repetition is bounded or possessive. Operators' patterns
+run on RE2, which is always linear.
 
 The places of values are cached, as clients send the same texts again and again: a keyed digest of a text and the places
 in it, none of its content. The placeholders of one request record which value each replaces; in its answer the values
@@ -82,6 +83,11 @@ def secret_length(text: str) -> int:
     return len(text) if any(map(str.isdigit, text)) else 0
 
 
+def line_length(text: str) -> int:
+    """Returns the length of a line of random base64; 0: it is none, as a digest in hexadecimal digits is none."""
+    return len(text) if any(map(str.isdigit, text)) and text.lower() != text != text.upper() else 0
+
+
 def _luhn(digits: str) -> bool:
     total = 0
     for place, sign in enumerate(reversed(digits)):
@@ -100,13 +106,13 @@ MAX_RULE_CHARS = 10_000
 @dataclass(frozen=True, slots=True)
 class MaskingRule:
     """Finds values. `kind` names their placeholders; `length` returns how much of a match counts, 0: none of it. Every
-    text with a value contains one of `hints`, and a match of `gate`: these are searched first, as that is quick."""
+    text with a value contains one of `hints` and passes `gate`: these come first, as they are quick."""
 
     kind: str
     pattern: Any
     length: Callable[[str], int] = len
     hints: tuple[str, ...] = ()
-    gate: re.Pattern[str] | None = None
+    gate: Callable[[str], object] | None = None
     is_short: bool = False
     """A match is bounded: if it is not a value, another may begin within it."""
     before: re.Pattern[str] | None = None
@@ -116,7 +122,7 @@ class MaskingRule:
         """Yields the spans of values, from the left, not overlapping."""
         if self.hints and not any(hint in text for hint in self.hints):
             return
-        if self.gate is not None and not self.gate.search(text):
+        if self.gate is not None and not self.gate(text):
             return
         at = 0
         while match := self.pattern.search(text, at):
@@ -135,11 +141,13 @@ class MaskingRule:
 def _of(
     kind: str, pattern: str, length: Callable[[str], int] = len, *hints: str, gate: str = "", flags: int = 0
 ) -> MaskingRule:
-    return MaskingRule(kind, re.compile(pattern, flags), length, hints, re.compile(gate) if gate else None)
+    return MaskingRule(kind, re.compile(pattern, flags), length, hints, re.compile(gate).search if gate else None)
 
 
 def _number(kind: str, pattern: str, length: Callable[[str], int], *hints: str, gate: str = "") -> MaskingRule:
-    return MaskingRule(kind, re.compile(pattern), length, hints, re.compile(gate) if gate else None, is_short=True)
+    return MaskingRule(
+        kind, re.compile(pattern), length, hints, re.compile(gate).search if gate else None, is_short=True
+    )
 
 
 # The engine quickly searches for the literal characters that a pattern begins with: so what may not precede a value is
@@ -164,13 +172,20 @@ PEM = (
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----(?:[A-Za-z0-9+/=:,.\s]|\\[nrt]|-(?!----))*+"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----)?"
 )
+PEM_LINE = r"(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{70})(?![A-Za-z0-9+/=])"
+"""OpenSSH's lines have 70 characters, all others' 64."""
+LONG_WORD = re.compile(r"(?:\S{0,63}+\s)*+\S{64}")
 URL_CREDENTIALS = r"""://[^\s:/@"'<>]{0,100}:[^\s/@"'<>]{1,200}@"""
 AMERICAN = r"[(2-9](?<![\w.-][(2-9])(?:(?<=\()[2-9]\d{2}\) ?|(?<=\d)\d{2}[.-])[2-9]\d{2}[.-]\d{4}(?![\w-])"
 URL = rf"""[A-Za-z][A-Za-z0-9+.-]{{1,20}}{URL_CREDENTIALS}[^\s"'<>]{{1,300}}(?<![.,;:!?)])"""
 PASSWORD = r"""(?<![A-Za-z0-9])(?:password|passwd|pwd)=[^\s"';&<>]{1,200}(?<![.,;:!?)])"""  # noqa: S105 - a pattern
 DOMAIN = r"@(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![\w-])"
 BUILT_IN: dict[str, Sequence[MaskingRule]] = {
-    "private_key": (_of("PRIVATE_KEY", PEM, len, "PRIVATE KEY-----"),),
+    "private_key": (
+        _of("PRIVATE_KEY", PEM, len, "PRIVATE KEY-----"),
+        _of("PRIVATE_KEY", rf"\\n{PEM_LINE}", line_length, "\\n"),
+        MaskingRule("PRIVATE_KEY", re.compile(rf"(?<![A-Za-z0-9+/=]){PEM_LINE}"), line_length, gate=LONG_WORD.match),
+    ),
     "url": (_of("URL", URL, len, "://", gate=URL_CREDENTIALS),),
     "password": (_of("PASSWORD", PASSWORD, len, "=", flags=re.IGNORECASE),),
     "token": (_of("TOKEN", BEARER, secret_length, gate=r" [A-Za-z0-9._~+/=-]{16}", flags=re.IGNORECASE),),

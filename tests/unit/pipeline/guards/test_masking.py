@@ -2,7 +2,9 @@
 
 import itertools
 import json
+import random
 import re
+import string
 from typing import Any
 
 import pytest
@@ -149,6 +151,19 @@ def test_s12_10_internal_models_and_relayed_calls_see_none(house: GatewayProcess
         told = client.post("/completions", json={"model": "gpt-4o", "prompt": TOLD})
     assert_hidden(seen(upstream))
     assert told.json()["choices"][0]["text"] == TOLD
+
+
+def test_s12_10_no_extract_shows_a_line_of_a_key(house: GatewayProcess, upstream: MockUpstream) -> None:
+    """§12.10: an extract may hold some lines of a value without its beginning."""
+    digits = random.Random(1)
+    alphabet = string.ascii_letters + string.digits + "+/"
+    lines = ["".join(digits.choices(alphabet, k=64)) for _ in range(30)]
+    key = "\n".join(["-----BEGIN PRIVATE KEY-----", *lines, "-----END PRIVATE KEY-----"])
+    body = {"model": "small", "attachments": [{"content": f"{prose(1, 2000)}\n{key}\n{prose(2, 2000)}"}]}
+    answer = chat(house, **body, messages=[user(f"Where is {lines[14]}?")], context={"planning": "never"})
+    assert used(answer)["artifacts_processed"][0]["strategy"] == "rag_extract"
+    assert "<PRIVATE_KEY_" in seen(upstream)
+    assert [line for line in lines if line in seen(upstream)] == []
 
 
 def test_s12_10_placeholders_fit_the_window(house: GatewayProcess, upstream: MockUpstream) -> None:

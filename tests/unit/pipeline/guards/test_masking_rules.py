@@ -17,7 +17,7 @@ from gateway.pipeline.guards.masking import (
     iban_length,
     rules_of,
 )
-from tests.unit.pipeline.guards.values import SECRET, VALUES, vault
+from tests.unit.pipeline.guards.values import PEM_LINE, SECRET, VALUES, vault
 
 LEFT_ALONE = [
     "at 12:30:45 on 2024-01-15, build 1700000000000",
@@ -28,6 +28,7 @@ LEFT_ALONE = [
     "user@localhost, @mention, a@b, http://example.org:8080/path",
     "127.0.0.1 and ::1 and 0.0.0.0 and 300.1.2.3",
     "DE89370400440532013001 has a wrong sum; 000-12-3456 and 666-12-3456 are none",
+    f"sha256 {'0123456789abcdef' * 4}, sha512-{PEM_LINE}abcDEF/+9==, {PEM_LINE}A, /{'lamps/' * 10}pier",
     "<EMAIL_abcdefg2> stands for something",
 ]
 

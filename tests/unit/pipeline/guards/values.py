@@ -6,6 +6,7 @@ from gateway.pipeline.guards.masking import PlaceholderMap, RuleFinder, rules_of
 SECRET = b"s" * 32
 FINDER = RuleFinder(rules_of(MaskingSettings()))
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA0Z3VS5JJcds3\nxfn/ygWyF0iVb\n-----END RSA PRIVATE KEY-----"
+PEM_LINE = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
 VALUES = [
     ("EMAIL", "ann.lee+news@mail.example.co.uk"),
     ("EMAIL", "zoë@exämple.de"),
@@ -27,6 +28,9 @@ VALUES = [
     ("JWT", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N"),
     ("PRIVATE_KEY", PEM),
     ("PRIVATE_KEY", PEM.replace("\n", "\\n")),
+    ("PRIVATE_KEY", PEM_LINE),
+    ("PRIVATE_KEY", f"{PEM_LINE}b3Blbn"),
+    ("PRIVATE_KEY", f"\\n{PEM_LINE}"),
     ("TOKEN", "Bearer mF_9.B5f-4.1JqM1234"),
     ("URL", "postgresql://app:hunter2@db.internal/orders"),
     ("PASSWORD", "Password=hunter2"),
