@@ -23,22 +23,7 @@ if TYPE_CHECKING:
     from gateway.api.tokens import Issuer, load_jose
     from gateway.api.wiring import WiredApi
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "auth": "ANONYMOUS",
-            "conversations.import_check": "parse_export",
-            "conversations.transfer_endpoints": "as_imported",
-            "keys.serializer": "serializer",
-            "request.body_cache": "BodyCache",
-            "request.validation": "RequestArrival validation",
-            "server.asgi": "App",
-            "server.middleware": "ShutdownState",
-            "server.protocol": "protocol",
-            "tokens": "Issuer load_jose",
-            "wiring": "WiredApi",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "ANONYMOUS",

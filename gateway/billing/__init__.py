@@ -14,13 +14,7 @@ if TYPE_CHECKING:
     from gateway.billing.quota import budgets
     from gateway.billing.quota.gate import AdmissionRequest, AdmittedRequest, Quota
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "quota.budgets": "budgets",
-            "quota.gate": "AdmissionRequest AdmittedRequest Quota",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "AdmissionRequest",

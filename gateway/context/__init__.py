@@ -21,19 +21,7 @@ if TYPE_CHECKING:
     from gateway.context.planning import decision
     from gateway.context.planning.summaries import PLAN_SECONDS, ArtifactSummarizer, SummaryCache
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "artifacts.collect": "collect",
-            "artifacts.lossless_compaction": "compact",
-            "build": "ContextHooks PassageRanking RequestRanking WindowProposal",
-            "gather": "ContextSources INLINE_CHARS",
-            "manager": "BuiltContext ContextManager",
-            "planner": "ContextPlanning PlannerAccess PlanResult",
-            "planning.decision": "decision",
-            "planning.summaries": "ArtifactSummarizer PLAN_SECONDS SummaryCache",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "INLINE_CHARS",

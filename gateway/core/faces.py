@@ -1,22 +1,26 @@
 """Faces of rooms: the names a package exports, each loaded on first use."""
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
+import re
+import sys
+from collections.abc import Callable
 from typing import Any
 
+IMPORT_FOR_TYPES = re.compile(r"^    from ([\w.]+) import (?:\(([^)]*)\)|(.+))", re.MULTILINE)
+"""An import for type checkers: the indented ones of a package's `__init__.py`."""
 
-def lazy_face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+
+def lazy_face(package: str) -> Callable[[str], Any]:
     """Makes a package's `__getattr__`, which imports a name's module on first use, so that a command loads only the
-    modules it needs. `homes`: by module, relative to the package, its exported names. A module also exports itself
-    under the last part of its name; a module directly in the package needs no entry, as Python finds it."""
-    home_of = {name: home for home, names in homes.items() for name in names.split()}
+    modules it needs. Which module has a name is read from the package's source: from its imports for type checkers."""
+    loader: Any = sys.modules[package].__loader__
+    imports = IMPORT_FOR_TYPES.findall(loader.get_source(package))
+    home_of = {name: home for home, *names in imports for name in "".join(names).replace(",", " ").split()}
 
     def offered(name: str) -> Any:
         """Imports and returns the object of that name. Raises AttributeError: the package exports no such name."""
-        home = home_of.get(name)
-        if home is None:
+        home = home_of.get(name, package)
+        if home == package:  # Python finds the package's own modules
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = import_module(f"{package}.{home}")
-        return found if home.rpartition(".")[2] == name else getattr(found, name)
+        return getattr(__import__(home, fromlist=[name]), name)
 
     return offered

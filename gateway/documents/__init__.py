@@ -15,14 +15,7 @@ if TYPE_CHECKING:
     from gateway.documents.file_reader import AttachmentReader
     from gateway.documents.process import DocumentReader
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "document": "DocumentFile DocumentOwner PageFacts Reading UnreadableDocument",
-            "file_reader": "AttachmentReader",
-            "process": "DocumentReader",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "AttachmentReader",

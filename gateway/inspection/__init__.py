@@ -26,15 +26,7 @@ if TYPE_CHECKING:
     from gateway.inspection.reader import ExplanationReader, TurnChoice
     from gateway.inspection.window_bar import WINDOW_PARTS, WindowBar
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "explained_conversation": "BranchRun ExplainedConversation ExplainedTurn FIRST_SAID",
-            "explained_request": "ExplainedCall ExplainedRequest StoredRequest",
-            "reader": "ExplanationReader TurnChoice",
-            "window_bar": "WINDOW_PARTS WindowBar",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "FIRST_SAID",

@@ -22,21 +22,7 @@ if TYPE_CHECKING:
     from gateway.operations.server import serve
     from gateway.operations.warm_up import WarmUp, WarmUpPiece, warm_up_pieces
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "command_arguments": "parser",
-            "completion": "shell_completion",
-            "document_indexing": "DocumentIndexing",
-            "from_litellm": "write_from_litellm",
-            "init": "write_configuration",
-            "otel.factory": "open_telemetry",
-            "savings.command": "savings_by_replay",
-            "screen": "CommandCall",
-            "server": "serve",
-            "warm_up": "WarmUp warm_up_pieces WarmUpPiece",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "CommandCall",

@@ -23,21 +23,7 @@ if TYPE_CHECKING:
     from gateway.pipeline.stages import PausedRequest, not_paused
     from gateway.pipeline.wiring import WiredPipeline
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "billing": "BEAT_SECONDS",
-            "features.entity_memory": "entity_memory",
-            "features.prompt_profiles": "ProfileComposer",
-            "idempotency": "HEARTBEAT_SECONDS IdempotencyGate RunPermit",
-            "parts": "Instruments",
-            "passthrough_bills": "MeteredCall RelayedBills",
-            "pipeline": "LimitedPipeline Pipeline StreamedAnswer WholeCompletion",
-            "settlement": "RunningTurns",
-            "stages": "PausedRequest not_paused",
-            "wiring": "WiredPipeline",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "BEAT_SECONDS",

@@ -22,21 +22,7 @@ if TYPE_CHECKING:
     from gateway.retrieval.stored.read import packed_places, question_in, read_for, regions_found
     from gateway.retrieval.stored.segment_process import IndexFailed, SegmentMaker
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "corpus": "index_texts",
-            "embeddings.minilm": "MiniLM",
-            "embeddings.search": "EmbeddingModel PendingVectors RequestMeaning",
-            "index_cache": "ContentIndexes PassageFinder",
-            "named_places": "places_named",
-            "question": "is_large search_by_regions",
-            "rank": "relevance",
-            "stored.postings": "PLACES SEGMENT_REGIONS",
-            "stored.read": "packed_places question_in read_for regions_found",
-            "stored.segment_process": "IndexFailed SegmentMaker",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "PLACES",

@@ -24,24 +24,7 @@ if TYPE_CHECKING:
     from gateway.storage.ui_sessions import UiSessions
     from gateway.storage.wiring import WiredStorage
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "claims": "ClaimStore",
-            "entities.entity_store": "EntityStore",
-            "large_documents": "LargeDocuments",
-            "lookup.path_cache": "KEPT_SECONDS PathCache",
-            "quota.budget_rows": "SqlBudgets",
-            "quota.local": "open_rates",
-            "retention": "Retention",
-            "rows": "usd",
-            "store": "ConversationStore PROBE_SECONDS",
-            "turns.bills": "bills",
-            "turns.steps": "results_apart",
-            "ui_sessions": "UiSessions",
-            "wiring": "WiredStorage",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "KEPT_SECONDS",

@@ -24,23 +24,7 @@ if TYPE_CHECKING:
     from gateway.upstream.wiring import WiredUpstreams
     from gateway.upstream.wrapper import UpstreamPassage, UpstreamWrapper
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "http_client": "ConnectionPool new_client",
-            "identity": "HttpIdentityDocuments",
-            "litellm.provider": "warm_up_call",
-            "litellm.wire": "LitellmLibrary",
-            "http.answers": "HttpUpstream",
-            "http.embeddings": "UpstreamEmbedder",
-            "http.model_info": "DiscoveredModels lacks",
-            "http.passthrough": "PassthroughClient RawAnswer passthrough",
-            "http.resources": "resources",
-            "s3": "S3Contents reach_bucket",
-            "wiring": "WiredUpstreams",
-            "wrapper": "UpstreamPassage UpstreamWrapper",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "ConnectionPool",

@@ -9,13 +9,7 @@ if TYPE_CHECKING:
     from gateway.context.assembly.render import BLOCK_NOTE
     from gateway.context.assembly.shown_block import ARTIFACT_ID, BLOCK_TAG, ELISION, ITEM_TAG, without_block_items
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "render": "BLOCK_NOTE",
-            "shown_block": "ARTIFACT_ID BLOCK_TAG ELISION ITEM_TAG without_block_items",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "ARTIFACT_ID",

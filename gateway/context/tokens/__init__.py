@@ -8,13 +8,7 @@ if TYPE_CHECKING:
     from gateway.context.tokens.counter import CounterRegistry, TiktokenCounter
     from gateway.context.tokens.model_margins import ModelMargins, PromptReport, keep_calibrated
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "counter": "CounterRegistry TiktokenCounter",
-            "model_margins": "ModelMargins PromptReport keep_calibrated",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "CounterRegistry",

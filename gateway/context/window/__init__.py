@@ -10,14 +10,7 @@ if TYPE_CHECKING:
     from gateway.context.window.counting import PromptCounter
     from gateway.context.window.fitting import in_full
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "candidates": "PassageCandidate TranscriptMessage",
-            "counting": "PromptCounter",
-            "fitting": "in_full",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "PassageCandidate",

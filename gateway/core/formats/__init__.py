@@ -7,6 +7,6 @@ from gateway.core.faces import lazy_face
 if TYPE_CHECKING:
     from gateway.core.formats.sealing import MAX_OPENED_BYTES, seal, unsealed
 else:
-    __getattr__ = lazy_face(__name__, {"sealing": "MAX_OPENED_BYTES seal unsealed"})
+    __getattr__ = lazy_face(__name__)
 
 __all__ = ["MAX_OPENED_BYTES", "seal", "unsealed"]

@@ -16,16 +16,7 @@ if TYPE_CHECKING:
     from gateway.documents.files.uploads import PartUploads, PendingUpload
     from gateway.documents.files.wiring import WiredDocuments
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "background_reading": "ReadingFiles",
-            "factory": "folder_of open_files open_stores store_of",
-            "file_service": "CallersFiles FileService FilesHere UploadFields are_relayed",
-            "uploads": "PartUploads PendingUpload",
-            "wiring": "WiredDocuments",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "CallersFiles",

@@ -12,14 +12,7 @@ if TYPE_CHECKING:
     from gateway.pipeline.guards.checkpoint import what_guards
     from gateway.pipeline.guards.factory import guards_are_on, open_guards, refuses_files
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "api": "PASS Guard GuardedCall Said Verdict",
-            "checkpoint": "what_guards",
-            "factory": "guards_are_on open_guards refuses_files",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "PASS",

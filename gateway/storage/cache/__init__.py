@@ -9,14 +9,7 @@ if TYPE_CHECKING:
     from gateway.storage.cache.memory_cache import MemoryCache, open_cache
     from gateway.storage.cache.redis import reach_cache
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "frame_cache": "FrameCache",
-            "memory_cache": "MemoryCache open_cache",
-            "redis": "reach_cache",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "FrameCache",

@@ -12,17 +12,7 @@ if TYPE_CHECKING:
     from gateway.storage.conversations.replay_store import ReplayStore
     from gateway.storage.conversations.transfers import ConversationTransfer
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "attachments": "content_id_of",
-            "conversation_records": "ConversationRecords",
-            "purge_user": "UserPurge",
-            "reading": "PastReader",
-            "replay_store": "ReplayStore",
-            "transfers": "ConversationTransfer",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "ConversationRecords",

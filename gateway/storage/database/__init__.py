@@ -11,15 +11,7 @@ if TYPE_CHECKING:
     from gateway.storage.database.sqlite import DatabaseTransactions
     from gateway.storage.database.transactions import CommitUnknown, DatabaseClient, reads
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "migrate": "SchemaState shown",
-            "schema": "REVISION",
-            "sqlite": "DatabaseTransactions",
-            "transactions": "CommitUnknown DatabaseClient reads",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "REVISION",

@@ -8,12 +8,7 @@ if TYPE_CHECKING:
     from gateway.storage.encryption import rewrite
     from gateway.storage.encryption.columns import SEALED_MORE, KeyVault, open_vault, sealing
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "columns": "KeyVault SEALED_MORE open_vault sealing",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "SEALED_MORE",

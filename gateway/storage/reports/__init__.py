@@ -9,13 +9,7 @@ if TYPE_CHECKING:
     from gateway.storage.reports.costs import CostReports, SumDifference, compare_sums
     from gateway.storage.reports.storage_health import StorageHealth
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "costs": "CostReports SumDifference compare_sums",
-            "storage_health": "StorageHealth",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "CostReports",

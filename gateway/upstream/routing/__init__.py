@@ -14,14 +14,7 @@ if TYPE_CHECKING:
     from gateway.upstream.routing.protocols import KnownProtocols
     from gateway.upstream.routing.router import ConfiguredRouter
 else:
-    __getattr__ = lazy_face(
-        __name__,
-        {
-            "catalogue": "ModelCatalogue",
-            "protocols": "KnownProtocols",
-            "router": "ConfiguredRouter",
-        },
-    )
+    __getattr__ = lazy_face(__name__)
 
 __all__ = [
     "ConfiguredRouter",
