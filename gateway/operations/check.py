@@ -32,7 +32,7 @@ from gateway.operations.otel.factory import reach_collector
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall
 from gateway.pipeline.guards import guards_are_on, what_guards
-from gateway.storage import results_apart, stored_keys
+from gateway.storage import stored_keys
 from gateway.storage.database import DatabaseTransactions, SchemaState, finish, migrate, sqlite
 from gateway.storage.encryption import rewrite
 from gateway.upstream import (
@@ -396,9 +396,7 @@ async def _finish(settings: Settings, told: CommandProgress) -> AsyncIterator[Ch
     transactions = sqlite.open_transactions(settings.storage)
     try:
         moved = await finish.finish(transactions, told)
-        yield CheckResult(
-            "tool steps", True, f"results moved to reasoning_events: {moved}; older versions may not run now"
-        )
+        yield CheckResult("tool steps", True, f"results moved to reasoning_events: {moved}")
     except errors.GatewayError as error:
         yield CheckResult("tool steps", False, f"{_reason(error)}: run it again, it goes on from there")
     finally:
@@ -496,12 +494,6 @@ async def _check(settings: Settings) -> AsyncIterator[CheckResult]:
         yield result
 
 
-UNFINISHED = (
-    "older versions may run beside this one, so results of tool steps stay in their messages: "
-    "run `gateway migrate --finish` once none does any more"
-)
-
-
 async def _check_storage(settings: Settings) -> AsyncIterator[CheckResult]:
     where = migrate.shown(settings.storage.url)
     if (unmade := _missing_file(settings)) is not None:
@@ -515,8 +507,6 @@ async def _check_storage(settings: Settings) -> AsyncIterator[CheckResult]:
         missing = "" if state.serves else f": {_missing(state)}"
         can_be = settings.storage.auto_migrate and state.older
         yield CheckResult(f"storage {where}", state.serves or can_be, f"reached, schema {state}{missing}")
-        if state.serves and not await transactions.run(results_apart):
-            yield CheckResult("schema", False, UNFINISHED, optional=True)
         if state.serves:
             if (content := await _content(settings, transactions)) is not None:
                 yield content

@@ -1,4 +1,4 @@
-"""The second half of a migration, after the last older version has stopped: `gateway migrate --finish` (ADR 10, 19)."""
+"""The second half of a migration, after the last older version has stopped: `gateway migrate --finish` (ADR 10)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,26 +16,23 @@ from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
 from gateway.storage.encryption.columns import for_row
 from gateway.storage.lookup.locate import MESSAGES, whole_messages
 from gateway.storage.reports.costs import set_right
-from gateway.storage.turns.steps import SINCE, step_rows
+from gateway.storage.turns.steps import step_rows
 
 BATCH = 200
 """Rows that one transaction moves, and so the most that a writer waits for."""
-REVISIONS = schema.schema_revisions
 Batch = Callable[..., tuple[int, str | None]]
 """Changes some messages behind the one called `after`; see `_move`."""
 
 
 async def finish(transactions: DatabaseTransactions, told: Callable[[int], None] | None = None) -> int:
-    """Completes a migration: forbids older versions from now on, adds what they left out of the daily sums, moves the
-    results of tool steps to `reasoning_events`, and deletes upstream errors that may quote what an older version
-    deleted. It may be interrupted at any time, and continues when it is run again.
+    """Completes a migration: adds what older versions left out of the daily sums, moves the results of tool steps to
+    `reasoning_events`, and deletes upstream errors that may quote what an older version deleted. It may be interrupted
+    at any time, and continues when it is run again.
 
     Returns how many results it moved; `told` is called with the size of each batch.
     Raises StorageUnavailable: the storage cannot be reached; earlier batches stay moved."""
-    await transactions.run(lambda connection: connection.execute(_CLOSE).close(), write=True)
     await set_right(transactions)
     moved = await _in_batches(transactions, _move, told)
-    await _in_batches(transactions, _forget)
     await _in_batches(transactions, _forget_failures)
     return moved
 
@@ -67,13 +64,6 @@ def _move(connection: sa.Connection, after: str) -> tuple[int, str | None]:
     return len(found), found[-1].id if found else None
 
 
-def _forget(connection: sa.Connection, after: str) -> tuple[int, str | None]:
-    """Clears a batch of what the previous version noted of steps with answers: the messages hold all of it."""
-    found = connection.execute(_NOTED, {"after": after, "limit": BATCH}).scalars().all()
-    connection.execute(MESSAGES.update().where(MESSAGES.c.id.in_(found)).values(reasoning_events=None))
-    return len(found), found[-1] if found else None
-
-
 def _forget_failures(connection: sa.Connection, after: str) -> tuple[int, str | None]:
     """Clears a batch of failures that are older than a deletion in their conversation, or whose conversation is gone:
     older versions did not know them. Returns as `_move`."""
@@ -87,12 +77,11 @@ def _step(connection: sa.Connection, row: Any) -> dict[str, Any]:
     before = open_step(connection, row.parent_id)
     answer = connection.execute(_ANSWER, {"request": row.request_id, "conversation": row.conversation_id}).scalar()
     place = {"id": row.id, "conversation_id": row.conversation_id, "created_at": rows.utc(row.created_at)}
-    (step,) = step_rows(before, [(message, {**place, "body": row.body})], answer, apart=True)
+    (step,) = step_rows(before, [(message, {**place, "body": row.body})], answer)
     return step
 
 
 STEPS = schema.reasoning_events
-_CLOSE = REVISIONS.update().where(REVISIONS.c.revision >= SINCE, REVISIONS.c.oldest < SINCE).values(oldest=SINCE)
 _RESULTS = (
     whole_messages()
     .where(MESSAGES.c.id > sa.bindparam("after", type_=sa.String))
@@ -123,11 +112,5 @@ _QUOTING = (
     .where(schema.ledger.c.request_id > sa.bindparam("after", type_=sa.String))
     .where(schema.ledger.c.failure.is_not(None), schema.ledger.c.conversation_id.is_not(None), ~_KEPT.exists())
     .order_by(schema.ledger.c.request_id)
-    .limit(sa.bindparam("limit"))
-)
-_NOTED = (
-    sa.select(MESSAGES.c.id)
-    .where(MESSAGES.c.id > sa.bindparam("after", type_=sa.String), MESSAGES.c.reasoning_events.is_not(None))
-    .order_by(MESSAGES.c.id)
     .limit(sa.bindparam("limit"))
 )
