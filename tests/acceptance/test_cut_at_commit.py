@@ -18,33 +18,17 @@ from tests.support.process import wait_until
 from tests.support.proxies import CuttingProxy, Moment
 
 
-@pytest.fixture(scope="module")
-def database(postgres: Postgres) -> str:
-    return postgres.new_database()
-
-
-@pytest.fixture(scope="module")
-def module_proxy(database: str) -> Iterator[CuttingProxy]:
-    made = CuttingProxy(database)
+@pytest.fixture
+def proxy(postgres: Postgres) -> Iterator[CuttingProxy]:
+    made = CuttingProxy(postgres.new_database())
     yield made
     made.close()
 
 
-@pytest.fixture(scope="module")
-def module_behind_proxy(module_proxy: CuttingProxy, module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway({"storage": {"url": module_proxy.url, "timeout": 2.0}})
-
-
 @pytest.fixture
-def proxy(module_proxy: CuttingProxy) -> Iterator[CuttingProxy]:
-    yield module_proxy
-    module_proxy.let_through()
-
-
-@pytest.fixture
-def gateway(module_behind_proxy: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+def gateway(proxy: CuttingProxy, start_gateway: GatewayFactory) -> GatewayProcess:
     """A gateway whose connections to its database can be cut."""
-    return module_behind_proxy
+    return start_gateway({"storage": {"url": proxy.url, "timeout": 2.0}})
 
 
 def send(gateway: GatewayProcess, key: str, **body: Any) -> httpx.Response:

@@ -55,23 +55,6 @@ def key(name: str) -> dict[str, str]:
     return {"idempotency_key": name}
 
 
-def test_s3_a_key_counts_everywhere(pair: Pair, upstream: MockUpstream) -> None:
-    """While one process answers, the other says 409 and 422; then it gives the same answer."""
-    gate = threading.Event()
-    upstream.reply(text="Noon.", gate=gate)
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(send, pair.one, asking("keyed"), **key("everywhere"))
-        upstream.wait_for_chats(1)
-        busy = send(pair.two, asking("keyed"), **key("everywhere"))
-        other = send(pair.two, asking("another"), **key("everywhere"))
-        gate.set()
-    again = send(pair.two, asking("keyed"), **key("everywhere"))
-    assert (busy.status_code, other.status_code) == (409, 422)
-    assert again.json() == first.result().json()
-    assert again.headers["idempotent-replayed"] == "true"
-    assert len(upstream.chats) == 1
-
-
 def test_s3_a_killed_process_holds_nothing(pair: Pair, postgres: Postgres, upstream: MockUpstream) -> None:
     """kill -9 of the one that answers: its claim is held until it has missed its heartbeats, then the other may take
     it."""

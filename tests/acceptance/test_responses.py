@@ -157,15 +157,6 @@ def test_s10_1_what_does_not_fit(one_gateway: GatewayProcess, upstream: MockUpst
     assert found["truncation"] == "disabled"
 
 
-def test_s10_1_store_false_keeps_nothing(gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    upstream.reply(text=TEXT, usage=usage_of(1, 1))
-    found = create(gateway, {"model": "small", "input": "Hush", "store": False})
-    assert found["store"] is False
-    assert found.get("conversation") is None
-    kept = stored(gateway, found["id"].replace("resp_", "chatcmpl-"))
-    assert not kept.get("choices")
-
-
 def test_s10_1_a_dry_run_asks_no_model(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     answer = httpx.post(
         f"{one_gateway.base_url}/responses",

@@ -229,17 +229,6 @@ def test_s13_5_the_callers_trace_goes_on(traced: GatewayProcess, upstream: MockU
     assert (line["trace_id"], line["span_id"]) == (TRACE, spans[0].span_id)
 
 
-def test_s13_5_a_caller_that_does_not_sample_is_followed(
-    traced: GatewayProcess, upstream: MockUpstream, collector: Collector
-) -> None:
-    post(traced, ASK, traceparent=f"00-{TRACE}-{PARENT}-00")
-    trace_id, _, flags = parent_of(upstream.last.headers)
-    assert (trace_id, flags) == (TRACE, "00")
-    later = post(traced, ASK)
-    collector.trace(later.headers["x-request-id"], least=4)
-    assert TRACE not in {span.trace_id for span in collector.spans}
-
-
 def test_s13_5_a_mangled_traceparent_is_as_none(
     traced: GatewayProcess, upstream: MockUpstream, collector: Collector
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.chaos.audit import all_rows
 from tests.support.answers import Json, http, user
-from tests.support.factory import GatewayFactory
+from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import free_port
@@ -101,16 +101,14 @@ def test_s7_a_refused_method_is_told_the_others(
     assert path.startswith("/ui") or answer.json()["error"]["code"] == "method_not_allowed"
 
 
-@pytest.fixture(scope="module")
-def module_narrow(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway({"server": {"max_body_bytes": 2000}})
+narrow = shared_gateway({"server": {"max_body_bytes": 2000}})
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_s7_a_body_too_large(module_narrow: GatewayProcess, upstream: MockUpstream, chunked: bool) -> None:
+def test_s7_a_body_too_large(narrow: GatewayProcess, upstream: MockUpstream, chunked: bool) -> None:
     """413, by the declared length or once it is too long; the next request on the port works."""
     raw = json.dumps({"model": "gpt-4o", "messages": [user("x" * 4000)]}).encode()
-    with http(module_narrow) as client:
+    with http(narrow) as client:
         answer = client.post("/chat/completions", content=iter([raw[:1500], raw[1500:]]) if chunked else raw)
         assert answer.status_code == 413
         assert answer.json()["error"]["code"] == "request_too_large"

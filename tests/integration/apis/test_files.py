@@ -95,13 +95,6 @@ def test_s2_a_short_file_that_the_model_cannot_take(
     assert record["processed_size_chars"] == record["original_size_chars"]
 
 
-def test_s2_a_pdf_for_a_model_that_takes_it(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """gpt-4o reads PDF itself: the part is forwarded as it came."""
-    part = file_part("a.pdf", pdf(["hello"]), "application/pdf")
-    ask(one_gateway, [part, {"type": "text", "text": "What does it say?"}], model="gpt-4o")
-    assert upstream.last.body["messages"] == [user([part, {"type": "text", "text": "What does it say?"}])]
-
-
 def test_s2_images_audio_and_foreign_files_are_forwarded(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Images and audio are forwarded, and so are files that are no documents or live at the provider."""
     parts = [
@@ -113,27 +106,6 @@ def test_s2_images_audio_and_foreign_files_are_forwarded(one_gateway: GatewayPro
     ]
     ask(one_gateway, parts, model="gpt-4o")
     assert upstream.last.body["messages"] == [user(parts)]
-
-
-@pytest.mark.parametrize(
-    ("name", "media", "data"),
-    [
-        ("a.pdf", "application/pdf", b"this is no PDF"),
-        ("a.pdf", "application/pdf", pdf(["x"])[:200]),
-        ("a.docx", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", b"PK\x03\x04 no archive"),
-        ("a.docx", "application/vnd.openxmlformats-officedocument.wordprocessingml.document", docx(["x"])[:-30]),
-    ],
-)
-def test_s7_a_file_that_cannot_be_read(
-    one_gateway: GatewayProcess, upstream: MockUpstream, name: str, media: str, data: bytes
-) -> None:
-    """Bad input is a 4xx that names the field; nothing goes up."""
-    body = {"model": "small", "messages": [user("hi"), user([file_part(name, data, media)])]}
-    with http(one_gateway) as client:
-        answer = client.post("/chat/completions", json=body)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"].startswith("messages[1].content[0]")
-    assert not upstream.chats
 
 
 @pytest.mark.parametrize("modern", [False, True], ids=["RC4", "AES-256"])
@@ -181,16 +153,6 @@ def test_s5_a_dry_run_leaves_nothing_in_the_cache(
     assert not valkey.keys()
     ask(gateway, content)
     assert valkey.keys()
-
-
-def test_s2_a_file_belongs_to_its_conversation(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """A follow-up by id gets another fact of the same file."""
-    name, media, data = LONG["md"]
-    first = ask(one_gateway, [file_part(name, data, media), {"type": "text", "text": ASK}])
-    assert FACT in text_of(upstream.last.body)
-    ask(one_gateway, "And who is the keeper of lamp 14?", conversation=first["conversation"])
-    assert "Name98x" in text_of(upstream.last.body)
-    assert prompt_tokens(upstream.last.body) <= 4096 - 512
 
 
 @pytest.mark.parametrize("attachment", [{"attachment_id": "file-abc"}, "file-abc"], ids=["field", "string"])

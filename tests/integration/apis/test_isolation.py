@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.answers import assistant, user
-from tests.support.factory import GatewayFactory
+from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.matched import LONG, call
 from tests.support.mock_upstream import MockUpstream
@@ -15,17 +15,14 @@ __all__ = ["question"]
 KEYS = {"sk-red-house": "red", "sk-red-house-too": "red", "sk-blue-house": "blue"}
 
 
-@pytest.fixture(scope="module")
-def module_houses(module_start_gateway: GatewayFactory, module_storage_url: str) -> GatewayProcess:
-    """A gateway of two tenants, of which one has two keys; tests take `houses`."""
-    keys = [{"key": key, "tenant": tenant} for key, tenant in KEYS.items()]
-    return module_start_gateway({"auth": {"keys": keys}, "storage": {"url": module_storage_url}})
+TENANTS = [{"key": key, "tenant": tenant} for key, tenant in KEYS.items()]
+shared_houses = shared_gateway({"auth": {"keys": TENANTS}}, on_each_storage=True)
 
 
 @pytest.fixture
-def houses(module_houses: GatewayProcess, upstream: MockUpstream) -> dict[str, Person]:
+def houses(shared_houses: GatewayProcess, upstream: MockUpstream) -> dict[str, Person]:
     """A person for each key."""
-    return {key: Person(module_houses, upstream, key) for key in KEYS}
+    return {key: Person(shared_houses, upstream, key) for key in KEYS}
 
 
 @pytest.mark.parametrize("answer", ["1234", LONG])

@@ -251,25 +251,6 @@ def test_s3_calls_that_were_added_are_answered_by_a_chat(talk: Talk, added: list
     assert results == [*added, "c1"]
 
 
-def test_s3_items_of_one_conversation_make_another(talk: Talk, gateway: GatewayProcess) -> None:
-    """What was listed can be added elsewhere: the next chat is forwarded the same messages."""
-    run_tools(talk)
-    copied = talk.items()
-    talk.ask(user("And now?"), tools=TOOLS)
-    first = talk.forwarded
-    talk.begin(*copied)
-    assert list(map(said, talk.items())) == list(map(said, copied))
-    talk.ask(user("And now?"), tools=TOOLS)
-    assert talk.forwarded == first
-
-
-def test_s3_1_a_resend_finds_items_that_were_added(talk: Talk) -> None:
-    """§3.1: a client that resends everything doubles nothing."""
-    talk.begin(user("one"), assistant("two"))
-    talk.ask(user("one"), assistant("two"), user("three"), reply="four")
-    assert [said(item)[1] for item in talk.items()] == ["one", "two", "three", "four"]
-
-
 def test_s3_deleting_an_item_leaves_the_rest(talk: Talk, module_storage_url: str) -> None:
     """What came after hangs together with what came before, and its words are in the database no more."""
     talk.ask(user("one"), reply="two")
@@ -439,13 +420,3 @@ def test_s7_wrong_parameters_of_a_page_are_named(gateway: GatewayProcess, talk: 
         for query, param in {"limit=0": "limit", "limit=101": "limit", "order=x": "order", "after=": "after"}.items():
             answer = raw.get(f"/conversations/{talk.id}/items?{query}")
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
-
-
-def test_s1_odd_texts_come_back_as_they_were(talk: Talk) -> None:
-    """§1: `U+0000`, astral signs, huge whole numbers in arguments."""
-    odd = "a\x00b 😀 \u2028"
-    arguments = json.dumps({"n": 10**30, "t": odd})
-    talk.begin(user(odd), {"type": "function_call", "call_id": odd, "name": "weather", "arguments": arguments})
-    first, call = talk.items()
-    assert first["content"][0]["text"] == odd
-    assert (call["call_id"], call["arguments"]) == (odd, arguments)

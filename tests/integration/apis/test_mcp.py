@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.ids import artifact_id
 from tests.support.answers import Json, assistant, user
-from tests.support.factory import GatewayFactory
+from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.matched import call
 from tests.support.mcp_client import connected
@@ -29,21 +29,18 @@ MODES = ["auto", "legacy"]
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def module_houses(module_start_gateway: GatewayFactory, module_storage_url: str) -> GatewayProcess:
-    """A gateway of two tenants; tests take `red` and `blue`."""
-    keys = [{"key": key, "tenant": tenant} for key, tenant in KEYS.items()]
-    return module_start_gateway({"auth": {"keys": keys}, "storage": {"url": module_storage_url}})
+TENANTS = [{"key": key, "tenant": tenant} for key, tenant in KEYS.items()]
+shared_houses = shared_gateway({"auth": {"keys": TENANTS}}, on_each_storage=True)
 
 
 @pytest.fixture
-def red(module_houses: GatewayProcess, upstream: MockUpstream) -> Person:
-    return Person(module_houses, upstream, "sk-red-house")
+def red(shared_houses: GatewayProcess, upstream: MockUpstream) -> Person:
+    return Person(shared_houses, upstream, "sk-red-house")
 
 
 @pytest.fixture
-def blue(module_houses: GatewayProcess, upstream: MockUpstream) -> Person:
-    return Person(module_houses, upstream, "sk-blue-house")
+def blue(shared_houses: GatewayProcess, upstream: MockUpstream) -> Person:
+    return Person(shared_houses, upstream, "sk-blue-house")
 
 
 async def called(person: Person, tool: str, **arguments: Any) -> Any:

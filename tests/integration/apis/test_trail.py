@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import subprocess
-from functools import partial
 from typing import Any
 
 import httpx
@@ -16,7 +15,6 @@ from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.process import wait_until
 from tests.support.web_page import PageClient
 
 ADMIN, VIEWER, USER, BRIEF = "gw-admin-key-1", "gw-viewer-key-2", "gw-user-key-33", "gw-brief-key-4"
@@ -48,10 +46,6 @@ def latest(gateway: GatewayProcess) -> int:
 
 def told(found: list[Json]) -> list[tuple[Any, ...]]:
     return [(each["actor_name"], each["action"], each["object_id"], each["tenant"]) for each in found]
-
-
-def gone(client: httpx.Client, conversation: str) -> bool:
-    return client.get(f"/conversations/{conversation}").status_code == 404
 
 
 def trail(gateway: GatewayProcess, kind: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -200,28 +194,6 @@ def test_s12_12_commands_are_told_by_the_systems_user_and_the_chain_is_checked(g
     assert "trail.exported" in listed.stdout
 
 
-def test_s12_12_keys_that_are_made_and_changed_are_told(guarded: GatewayProcess) -> None:
-    before = latest(guarded)
-    with http(guarded, ADMIN) as client:
-        made = client.post("/gateway/keys", json={"name": "bot", "tenant": "acme", "retention_days": 7}).json()
-        one = f"/gateway/keys/{made['id']}"
-        assert client.post(one, json={"owner": "bea"}).status_code == 200
-        rotated = client.post(f"{one}/rotate", json={"grace_seconds": 0}).json()
-    ended = gateway_command(
-        "keys", "revoke", made["id"], "--config", str(guarded.config_path), directory=guarded.directory
-    )
-    assert ended.returncode == 0, ended.stderr
-    found = events(guarded, before)
-    assert [(each["action"], each["object_id"]) for each in found] == [
-        (f"key.{verb}", made["id"]) for verb in ("created", "updated", "rotated", "revoked")
-    ]
-    assert [each["actor_name"] for each in found[:3]] == ["Ada"] * 3
-    assert found[3]["actor"] is None
-    assert found[0]["tenant"] == "acme"
-    assert made["key"] not in str(found)
-    assert rotated["key"] not in str(found)
-
-
 def test_s12_12_what_cannot_be_recorded_is_not_shown_and_not_done(start_gateway: GatewayFactory) -> None:
     gateway = start_gateway({"auth": {"keys": KEYS}})
     conversation = ask(gateway)["conversation"]["id"]
@@ -259,16 +231,3 @@ def test_s12_12_without_keys_the_page_is_told_as_local(one_gateway: GatewayProce
     rows = list(csv.DictReader(io.StringIO(trail(one_gateway, "list", "--csv").stdout)))
     assert [(row["number"], row["action"]) for row in rows] == [(str(each["number"]), each["action"]) for each in found]
     assert json.loads(rows[-1]["details"]) == found[-1]["details"]
-
-
-def test_s12_13_a_keys_conversations_go_by_themselves(guarded: GatewayProcess) -> None:
-    """Those that it made, and those that it continued; others stay."""
-    made, stays, continued = (ask(guarded, key)["conversation"]["id"] for key in (BRIEF, USER, USER))
-    with http(guarded, BRIEF) as client:
-        more = {"model": "small", "messages": [user("and now?")], "conversation": continued}
-        assert client.post("/chat/completions", json=more).status_code == 200
-        begun = client.post("/conversations", json={}).json()["id"]
-    with http(guarded, VIEWER) as client:
-        for each in (made, continued, begun):
-            wait_until(partial(gone, client, each), "it is still there")
-        assert client.get(f"/conversations/{stays}").status_code == 200

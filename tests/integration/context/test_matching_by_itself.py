@@ -121,13 +121,6 @@ def test_s3_2_system_messages_are_no_part_of_it(client: Client) -> None:
     assert client.ask(chain[0], system, chain[1], user("more")) == first
 
 
-def test_s3_2_calls_count_as_an_answer(client: Client) -> None:
-    """§3.2: an assistant message with tool calls counts as an answer: the second step of a loop is known."""
-    first = client.ask(user("hello"), reply=call("t1"))
-    assert client.ask(user("hello"), call("t1"), result("t1", "one")) == first
-    assert client.forwarded == [user("hello"), call("t1"), result("t1", "one")]
-
-
 def test_s3_2_ids_of_calls_decide_between_several(client: Client) -> None:
     """§3.2: two loops that began with the same words are told apart by their `tool_call_id`s; of those with equal ids
     the latest goes on."""
@@ -304,13 +297,6 @@ def test_s3_2_attachments_of_the_matched_chain_alone(client: Client) -> None:
     assert "secret paper" not in client.text
     client.ask(*chain, user("read this"), assistant("read"), user("what does it say?"))
     assert "secret paper" in client.text
-
-
-def test_s3_2_an_attachment_of_a_short_chain(client: Client) -> None:
-    """§3.2: below 200 characters and without an id, an attachment does not come back either."""
-    client.ask(user("hello"), reply="hi", attachments=[{"content": "the secret paper"}])
-    client.ask(user("hello"), assistant("hi"), user("more"))
-    assert "secret paper" not in client.text
 
 
 def test_s3_2_prefilled_answers(client: Client) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.answers import Json, user
-from tests.support.factory import GatewayFactory
+from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.team import Team
@@ -20,14 +20,12 @@ PROFILES: Json = {
 }
 
 
-@pytest.fixture(scope="module")
-def module_profiled(module_start_gateway: GatewayFactory, module_storage_url: str) -> GatewayProcess:
-    return module_start_gateway({"prompt_profiles": PROFILES, "storage": {"url": module_storage_url}})
+profiled = shared_gateway({"prompt_profiles": PROFILES}, on_each_storage=True)
 
 
 @pytest.fixture
-def team(module_profiled: GatewayProcess, upstream: MockUpstream) -> Iterator[Team]:
-    found = Team(module_profiled, upstream)
+def team(profiled: GatewayProcess, upstream: MockUpstream) -> Iterator[Team]:
+    found = Team(profiled, upstream)
     with found.client:
         yield found
 

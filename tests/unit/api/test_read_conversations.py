@@ -50,21 +50,16 @@ HOSTILE = [
 ]
 
 
-@pytest.fixture(scope="module")
-def module_read(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway()
-
-
 @pytest.fixture
-def team(module_read: GatewayProcess, upstream: MockUpstream) -> Iterator[Team]:
-    found = Team(module_read, upstream)
+def team(one_gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[Team]:
+    found = Team(one_gateway, upstream)
     with found.client:
         yield found
 
 
 @pytest.fixture
-def browser(module_read: GatewayProcess) -> Iterator[PageClient]:
-    with PageClient(module_read.url) as found:
+def browser(one_gateway: GatewayProcess) -> Iterator[PageClient]:
+    with PageClient(one_gateway.url) as found:
         yield found
 
 

@@ -348,6 +348,15 @@ def test_where_a_login_may_lead(to: str) -> None:
     assert NEXT.fullmatch(to)
 
 
+@pytest.mark.parametrize(
+    "to",
+    ["https://evil.example/", "//evil.example", "/\\evil", "/ui/../v1", "/ui/%2e%2e/v1", "/ui/./v1", "/v1/models",
+     "/ui//x", "javascript:1"],
+)  # fmt: skip
+def test_s13_2_where_a_login_may_not_lead(to: str) -> None:
+    assert not NEXT.fullmatch(to)
+
+
 def test_guesses_are_counted_by_address_and_in_all() -> None:
     """Within a minute; what is remembered of addresses is bounded."""
     guesses = LoginGuesses()

@@ -11,7 +11,7 @@ from evals.corpus.facts import Fact, tells
 from evals.corpus.samples import Sample, corpus, readable
 from tests.support.answers import Json, http, user
 from tests.support.documents import file_part, prompt_tokens, text_of
-from tests.support.factory import GatewayFactory
+from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -22,16 +22,14 @@ BROKEN = 1
 """Broken files of each format that go over HTTP; more of them are read in `test_malformed_files.py`."""
 
 
-@pytest.fixture(scope="module")
-def module_small_budget(module_start_gateway: GatewayFactory) -> GatewayProcess:
-    return module_start_gateway({"context": {"max_input_tokens": BUDGET}})
+shared_budget = shared_gateway({"context": {"max_input_tokens": BUDGET}})
 
 
 @pytest.fixture
-def small_budget(module_small_budget: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
+def small_budget(shared_budget: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
     """A gateway whose requests have room for 2,000 tokens, before a model that counts as OpenAI's do."""
     upstream.count_prompt = prompt_tokens
-    return module_small_budget
+    return shared_budget
 
 
 def encoded(sample: Sample) -> str:
