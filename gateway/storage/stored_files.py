@@ -186,6 +186,12 @@ class FileRows(CachedRows):
         await self._transactions.wipe()
         return place
 
+    async def complete_upload(self, tenant: str, upload_id: str, details: str) -> bool:
+        """Stores of an upload in parts that it is completed. Returns False if it was, or was deleted, before."""
+        own = (FILE.tenant == tenant, FILE.id == upload_id, FILE.status_details.is_(None))
+        query = files.update().where(*own).values(status_details=details)
+        return await self._transactions.run(lambda connection: connection.execute(query).rowcount == 1, write=True)
+
     async def note_reading(
         self, tenant: str, file_id: str, status: str, details: str | None, progress: float | None
     ) -> bool:

@@ -120,12 +120,22 @@ def test_s14_5_a_file_that_is_uploaded_in_parts(guarded: GatewayProcess, upstrea
             with pytest.raises(openai.BadRequestError) as refused:
                 client.uploads.complete(begun.id, **cast(Any, wrong))
             assert refused.value.param == param
-        other = client.uploads.complete(begun.id, part_ids=ends[::-1]).file
+        ended = client.uploads.complete(begun.id, part_ids=ends[::-1])
+        other = ended.file
         assert other is not None
         assert other.expires_at == other.created_at + 7200
         assert client.files.content(other.id).content == content
-        with pytest.raises(openai.NotFoundError):
-            client.uploads.complete(begun.id, part_ids=ends[::-1])
+        again = client.uploads.complete(begun.id, part_ids=ends[::-1])  # as after a lost answer
+        assert again.file is not None
+        assert (again.file.id, again.model_dump(exclude={"file"})) == (other.id, ended.model_dump(exclude={"file"}))
+        for other_words in (
+            lambda: client.uploads.complete(begun.id, part_ids=ends),
+            lambda: client.uploads.complete(begun.id, part_ids=ends[::-1], md5="0" * 32),
+            lambda: client.uploads.parts.create(begun.id, data=b"x"),
+            lambda: client.uploads.cancel(begun.id),
+        ):
+            with pytest.raises(openai.BadRequestError, match="is completed"):
+                other_words()
         assert {client.files.delete(each.id).id for each in client.files.list()} == {made.file.id, other.id}
     assert not upstream.requests
 
