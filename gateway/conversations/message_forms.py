@@ -79,8 +79,7 @@ def check_pairs(messages: Sequence[ConversationMessage], first_sent: int, offset
             if match is not None:
                 open_calls.remove(match)
             elif index >= first_sent:
-                text = f"{name(index)} answers a tool call that no assistant message before it makes."
-                raise errors.InvalidRequest(text, param=name(index), code="tool_call_unknown")
+                raise errors.unknown_call(name(index))
             continue
         all_answered()
         open_calls = [(str(call.get("id")), index) for call in message.body.get("tool_calls") or ()]

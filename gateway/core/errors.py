@@ -248,6 +248,12 @@ def missing(param: str) -> InvalidRequest:
     return InvalidRequest(f"{param} is required.", param=param, code=REQUIRED)
 
 
+def unknown_call(where: str) -> InvalidRequest:
+    """Makes a 400 for a tool result, at the path `where`, that no call precedes."""
+    text = f"{where} answers a tool call that no assistant message before it makes."
+    return InvalidRequest(text, param=where, code="tool_call_unknown")
+
+
 class ContextLengthExceeded(InvalidRequest):
     """What must be forwarded cannot be made to fit the budget (guarantee §4 I1). The message has OpenAI's wording."""
 

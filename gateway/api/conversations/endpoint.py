@@ -41,9 +41,12 @@ MAX_ITEMS = 20
 """OpenAI's limit for one request."""
 
 
-def parse_items(value: Any, *, keeps: bool = False) -> tuple[ConversationMessage, ...]:
+def parse_items(
+    value: Any, *, keeps: bool = False, answers: dict[str, str] | None = None
+) -> tuple[ConversationMessage, ...]:
     """Parses `items` to chat messages with new ids.
-    `keeps`: the sender's files are stored here, so that images may be named by ids.
+    `keeps`: the sender's files are stored here, so that images may be named by ids. `answers`: receives the paths of
+    outputs of calls that are not among the items, by call id.
     Raises InvalidRequest: an item breaks a rule; `param` names it, as in `items[i]…`."""
     if value is None:
         raise errors.missing("items")
@@ -59,6 +62,11 @@ def parse_items(value: Any, *, keeps: bool = False) -> tuple[ConversationMessage
     reader.end()
     for each in () if keeps else reader.messages:
         _check_pictures(each)
+    made: set[str] = set()
+    for each in reader.messages:
+        made.update(chain.call_ids(each.body))
+        if answers is not None and each.body["role"] == "tool" and each.body["tool_call_id"] not in made:
+            answers.setdefault(each.body["tool_call_id"], each.where)
     return tuple(
         ConversationMessage(
             each.body["role"],
@@ -267,7 +275,9 @@ class ConversationEndpoints:
         body = await call.body("metadata", "items", "team_task")
         metadata = given_metadata(body.get("metadata"))
         team_task, warnings = given_team_task(body.get("team_task"))
-        messages = await self._parsed(call, body["items"]) if body.get("items") is not None else ()
+        messages, answers = await self._parsed(call, body["items"]) if body.get("items") is not None else ((), {})
+        for where in answers.values():
+            raise errors.unknown_call(where)
         new = records.NewConversation(ids.new_id(ids.CONVERSATION), metadata, messages, team_task, call.retention_days)
         made = await self._records.create(call.tenant, new, call.request_id)
         self._hooks.added(call.tenant, made.conversation_id, messages)
@@ -275,8 +285,10 @@ class ConversationEndpoints:
             self._hooks.team_task_changed(call.tenant, made.conversation_id, team_task)
         return as_conversation(made, warnings)
 
-    async def _parsed(self, call: ApiCall, items: Any) -> tuple[ConversationMessage, ...]:
-        return await call.received.run(partial(parse_items, keeps=self._serves(call.received.caller)), items)
+    async def _parsed(self, call: ApiCall, items: Any) -> tuple[tuple[ConversationMessage, ...], dict[str, str]]:
+        answers: dict[str, str] = {}
+        parse = partial(parse_items, keeps=self._serves(call.received.caller), answers=answers)
+        return await call.received.run(parse, items), answers
 
     async def _find(self, call: ApiCall) -> ConversationObject:
         return with_totals(*await self._records.totals(call.tenant, call.conversation_id))
@@ -322,8 +334,8 @@ class ConversationEndpoints:
     async def _add(self, call: ApiCall) -> ListObject[Json]:
         conversation_id = call.conversation_id
         body = await call.body("items")
-        messages = await self._parsed(call, body.get("items"))
-        asked = (call.request_id, call.retention_days)
+        messages, answers = await self._parsed(call, body.get("items"))
+        asked = (call.request_id, call.retention_days, answers)
         made = await self._records.add_items(call.tenant, conversation_id, messages, *asked)
         self._hooks.added(call.tenant, conversation_id, messages)
         return listed(made, has_more=False)

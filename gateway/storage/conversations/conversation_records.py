@@ -276,12 +276,15 @@ class ConversationRecords(CachedRows):
         messages: Sequence[ConversationMessage],
         request_id: str,
         retention_days: float | None = None,
+        answers: Mapping[str, str] | None = None,
     ) -> list[Item]:
-        """Appends messages at the head; returns them as items. `retention_days`: that of the key."""
+        """Appends messages at the head; returns them as items. `retention_days`: that of the key; `answers`: paths of
+        outputs, by the id of a call that must stand in the branch.
+        Raises InvalidRequest: it does not."""
         now = self.clock.now()
 
         def work(connection: sa.Connection) -> list[Item]:
-            made = item_store.add(connection, tenant, conversation_id, messages, request_id, now)
+            made = item_store.add(connection, tenant, conversation_id, messages, request_id, now, answers)
             if retention_days is not None:
                 _keep_no_longer(connection, conversation_id, retention_days)
             return made

@@ -3,7 +3,7 @@
 Small columns show where the path leads; bodies are read for one page alone.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import takewhile
@@ -242,11 +242,12 @@ def add(
     messages: Sequence[ConversationMessage],
     request_id: str,
     now: datetime,
+    answers: Mapping[str, str] | None = None,
 ) -> list[Item]:
     """Appends messages at the conversation's head, under its lock (guarantee §3.7). System messages before the first
-    message are in force from then on.
+    message are in force from then on. `answers`: paths of outputs, by the id of a call that must stand in the branch.
     Returns the new items.
-    Raises ConversationNotFound: the tenant has none of that id."""
+    Raises ConversationNotFound: the tenant has none of that id; InvalidRequest: a call does not stand there."""
     row = require_conversation(connection, tenant, conversation_id, lock=True)
     head, digest, number, restored = row.head_id, row.instructions_digest, 0, None
     chain_end: ChainDigest | None = chain.CHAIN_START
@@ -265,6 +266,7 @@ def add(
     run: AnswerRun | None = None
     step = open_step(connection, head)
     calls = items.call_kinds(step[0]) if step else {}
+    _check_calls(connection, head, step, answers or {})
     for message in messages:
         message_id = message.message_id or ids.new_id("msg_")
         found = message_row(message, message_id, head, number + len(values), now)
@@ -292,6 +294,18 @@ def add(
     changed = for_row(table, changed, conversation_id)
     connection.execute(table.update().where(table.c.id == conversation_id).values(**changed))
     return made
+
+
+def _check_calls(
+    connection: sa.Connection, head: str | None, step: Sequence[ConversationMessage], answers: Mapping[str, str]
+) -> None:
+    """`step`: the open one at the head; the branch is read only for calls that it does not make."""
+    unknown = answers.keys() - chain.call_ids(step[0].body if step else {})
+    for row in connection.execute(messages_of(upwards()), {"from": head}) if unknown else ():
+        unknown -= set(chain.call_ids(rows.message_of(row).body))
+    for call_id, where in answers.items():
+        if call_id in unknown:
+            raise errors.unknown_call(where)
 
 
 def set_pin(

@@ -221,22 +221,29 @@ def test_s3_3_custom_tools_are_paired_too(talk: Talk) -> None:
 
 
 def test_s4_i3_halves_of_pairs_are_listed_and_never_forwarded(talk: Talk) -> None:
-    """§4 I3: a call without its result, a result without its call."""
+    """§4 I3: a call without its result, a second result; one whose call is nowhere is refused (§3.3)."""
     call, twice = {"type": "function_call", "name": "weather"}, {"type": "function_call_output", "call_id": "c2"}
     talk.begin(
         user("one"),
-        {"type": "function_call_output", "call_id": "nowhere", "output": "orphan"},
         {**call, "call_id": "c1", "arguments": "{}"},
         user("two"),
         {**call, "call_id": "c2", "arguments": '{"city": "Chur"}'},
         {**twice, "output": "rain"},
         {**twice, "output": "snow"},
     )
-    assert len(talk.items()) == 7
+    orphan = {**twice, "call_id": "nowhere", "output": "orphan"}
+    for refused in (lambda: talk.add(user("x"), orphan), lambda: Talk(talk.client, talk.upstream).begin(orphan)):
+        with pytest.raises(openai.BadRequestError, match="no assistant message before it makes") as error:
+            refused()
+        assert (error.value.code, error.value.param) in [("tool_call_unknown", f"items[{at}]") for at in range(2)]
+    assert len(talk.items()) == 6
     talk.ask(user("three"), tools=TOOLS)
     pair = [{"role": "assistant", "content": None, "tool_calls": [OTHER]}]
     pair.append({"role": "tool", "tool_call_id": "c2", "content": "rain"})
     assert talk.forwarded == [user("one"), user("two"), *pair, user("three")]
+    talk.add({**twice, "call_id": "c1", "output": "late"})  # its call is not the last one
+    talk.ask(user("four"), tools=TOOLS)
+    assert [each["content"] for each in talk.forwarded if each["role"] == "tool"] == ["rain", "late"]
 
 
 @pytest.mark.parametrize("added", [[], ["c2"]])
