@@ -637,7 +637,7 @@ def steps_as_text(
     provider was shown as text stays in place, with tools or without (§4 I7). Steps shown only to others are removed
     from blocks that this provider is sent, and so are steps that the client now sends as messages.
     `has_tools`: whether the request has `tools` or `functions`; `origin`: the provider that will answer; None if no
-    other can have answered before."""
+    other can have answered before. Results that are to be answered stay if an answer of their turn precedes them."""
     steps = _restored_steps(history)
     blocks = _BlockResults(history, origin)
     new = enumerate(history.messages)
@@ -658,7 +658,12 @@ def steps_as_text(
     indexes = range(len(history.messages))
     messages = tuple(blocks.without(index, sent, shown_elsewhere, without_items) for index in indexes)
     history = replace(history, messages=messages)
-    return _without(history, as_text) if as_text else StepsAsText(history)
+    found = _without(history, as_text)
+    if messages[-1].role in tool_steps.RESULT_ROLES and found.history.messages[-1].role == "assistant":
+        # without the results that are to be answered, an earlier answer would be asked for again
+        current = current_turn(history)
+        found = _without(history, [each for each in as_text if each.start < current or each.results <= blocks.own])
+    return found
 
 
 class _BlockResults:

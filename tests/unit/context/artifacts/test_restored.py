@@ -203,6 +203,16 @@ def test_without_a_user_message_there_is_no_place_for_a_block() -> None:
     assert as_text(history) == []
 
 
+def test_results_that_are_to_be_answered_stay_behind_an_answer() -> None:
+    """Added as items, with nothing sent: as text, they would leave the old answer as the last message."""
+    asked = user("q"), assistant(None, "w"), tool("w", "old"), user("p")
+    added = assistant(None, "x"), tool("x", "one"), assistant(None, "y"), tool("y", "two")
+    for said, found in (((), ["old", "one", "two"]), ((assistant("a"),), ["old"])):
+        history = path_of(*asked[:3], assistant("o"), asked[3], *said, *added)
+        history = replace(history, messages=history.messages[:-1])
+        assert [text for text, _ in as_text(history)] == found
+
+
 @pytest.mark.parametrize("ids", [frozenset(), frozenset({"msg_1"}), frozenset({"msg_2"})])
 def test_a_step_of_which_the_client_sent_anything_is_left_alone(ids: frozenset[str]) -> None:
     history = path_of(user("q"), assistant(None, "x"), tool("x", "one"), assistant("a"))
