@@ -104,22 +104,24 @@ def loads_answer(raw: bytes) -> Any:
     return _loads_standard(text, lambda _: None, strict=False)
 
 
-def loads_mended(raw: bytes) -> Any:
+def loads_mended(raw: bytes, most_deep: int = MAX_DEPTH) -> Any:
     """Parses a client's JSON as `loads_exact` does, but a lone surrogate, as written by programs that cut texts by
-    UTF-16 units, becomes U+FFFD.
+    UTF-16 units, becomes U+FFFD. `most_deep`: levels of nesting allowed.
     Raises JSONDecodeError: as `loads_exact`."""
     try:
-        return loads_exact(raw)
+        return checked(raw, loads(raw), most_deep=most_deep)
     except JSONDecodeError as error:
         if b"\\u" not in raw or "surrogate" not in error.msg:
             raise
-    return with_whole_characters(_loads_standard(raw, _not_json))
+    return with_whole_characters(_loads_standard(raw, _not_json, most_deep=most_deep))
 
 
-def _loads_standard(raw: bytes | str, odd: Callable[[str], Any], *, strict: bool = True) -> Any:
+def _loads_standard(
+    raw: bytes | str, odd: Callable[[str], Any], *, strict: bool = True, most_deep: int = MAX_DEPTH
+) -> Any:
     """Parses by the standard library what orjson refused.
     `odd`: makes the value of NaN, Infinity and numbers beyond a double; `strict`: control characters in strings must
-    be escaped."""
+    be escaped; `most_deep`: as in `checked`."""
 
     def number(text: str) -> Any:
         return found if math.isfinite(found := float(text)) else odd(text)
@@ -129,8 +131,8 @@ def _loads_standard(raw: bytes | str, odd: Callable[[str], Any], *, strict: bool
         value = json.loads(text, parse_constant=odd, parse_float=number, strict=strict)
     except (ValueError, RecursionError) as error:
         raise JSONDecodeError(str(error), "", 0) from None
-    if _survey(value)[0]:
-        raise JSONDecodeError(f"nested more than {MAX_DEPTH} deep", "", 0)
+    if _survey(value, most_deep)[0]:
+        raise JSONDecodeError(f"nested more than {most_deep} deep", "", 0)
     return value
 
 

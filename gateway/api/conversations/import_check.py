@@ -174,7 +174,7 @@ def parse_export(raw: bytes) -> records.ImportedConversation:
     """Parses an exported conversation; slow for a large one. Raises InvalidRequest: it is not JSON, or a field breaks
     its rule; `param` names the field, as in `messages[3].parent`."""
     try:
-        value = jsons.checked(raw, jsons.loads(raw), most_deep=MAX_IMPORT_DEPTH)
+        value = jsons.loads_mended(raw, MAX_IMPORT_DEPTH)
     except jsons.JSONDecodeError as error:
         raise errors.InvalidRequest(f"The document is not valid JSON: {error}.", code="invalid_json") from None
     if not isinstance(value, dict):

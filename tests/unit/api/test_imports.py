@@ -1,5 +1,6 @@
 """An import is checked at the edge: whatever is wrong with the document, a 400 names the field (guarantee §7)."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -159,6 +160,17 @@ def test_what_is_no_json_object_is_refused(raw: bytes) -> None:
     with pytest.raises(InvalidRequest) as raised:
         parse_export(raw)
     assert raised.value.code == "invalid_json"
+
+
+def test_s1_9_half_a_sign_is_mended_in_imports_too() -> None:
+    """§1.9, as deep as documents may be nested."""
+    deep: Any = "\ud83d"
+    for _ in range(jsons.MAX_DEPTH - 2):
+        deep = [deep]
+    for wrong in ("\ud83d", deep):
+        document = good()
+        put("messages.0.body", {"role": "user", "content": "a\ud83d", "extra": wrong})(document)
+        assert parse_export(json.dumps(document).encode()).messages[0].message.content == "a\ufffd"
 
 
 def test_frames_of_earlier_versions_are_ignored() -> None:
