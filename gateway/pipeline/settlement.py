@@ -496,7 +496,7 @@ class PromptPrefixes:
         if not keys:
             return None
         messages = prepared.messages
-        sent = array("q", digests(messages))
+        sent = _prompt_digests(prepared.asked, messages)
         with self._lock:
             before = next((found for key in keys if (found := self._sent.peek(key)) is not None), array("q"))
             self._sent.put(keys[0], sent, weight=len(sent))
@@ -525,9 +525,19 @@ def _prefix_keys(prepared: PreparedRequest) -> list[Key]:
     return [(asked.caller.tenant, prepared.request.model, end.path) for end in reversed(ends)]
 
 
-def digests(messages: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Digests each message together with all before it. Breakpoints of prompt caches, which move on, are ignored."""
-    found, last = [], 0
+def _prompt_digests(asked: ChatRequest, messages: Sequence[Mapping[str, Any]]) -> "array[int]":
+    """Returns the `digests` of what a request forwards; those known from an earlier request if it is what came."""
+    is_as_sent = conversation.begin_with(asked.messages, messages)
+    sent = asked.known.sent[: len(messages) if is_as_sent else 0]
+    sent.extend(digests(messages[len(sent) :], sent[-1] if sent else 0))
+    asked.known.sent = sent if is_as_sent else array("q")
+    return sent
+
+
+def digests(messages: Sequence[Mapping[str, Any]], last: int = 0) -> list[int]:
+    """Digests each message together with all before it. Breakpoints of prompt caches, which move on, are ignored.
+    `last`: the digest of those before the first."""
+    found = []
     for message in messages:
         try:
             calls = "tool_calls" in message

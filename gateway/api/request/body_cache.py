@@ -1,14 +1,15 @@
 """Recently answered requests, cached in the process as they were received: of a body that begins with the same bytes,
-only the rest is parsed, checked and digested (ADR 20).
+only the rest is parsed, checked and digested (ADR 20). Of requests with `store: false` only digests are cached.
 
 A body that differs in any of those bytes is parsed whole, with the same result.
 """
 
+import hmac
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from secrets import token_hex
+from secrets import token_bytes, token_hex
 from threading import Lock
 from types import NoneType
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
@@ -29,6 +30,8 @@ MAX_CACHED_BODY = 2**23
 """A larger body is not cached: it would stay in memory for the minutes that an answer may take."""
 MESSAGE_BYTES = 1000
 """Bytes of memory of a parsed message and its digests, without its texts."""
+DIGEST_BYTES = 250
+"""Bytes of memory of a message's digests."""
 BODY_CACHE_GROWTH = 1.25
 """The factor between the lengths at which a few bytes of a body are sampled."""
 SAMPLE = 48
@@ -105,6 +108,14 @@ class _CacheSource:
 
 
 @dataclass(frozen=True, slots=True)
+class _UnstoredSource:
+    """Keyed digests of the messages of a request that is not stored: of those before the last answer, and of all."""
+
+    before: bytes
+    all: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class RecognizedBody:
     """A body of which only the rest was parsed, and the source of what it begins with."""
 
@@ -124,17 +135,18 @@ class RecognizedBody:
     def known(self, messages: int, before: int) -> KnownMessages:
         """Returns what is known of its chat: the first `messages`, equal to the first `before` of the earlier chat."""
         kept = self.source.kept
-        return KnownMessages(messages, kept.digests[: max(0, before - kept.leading)], self.source)
+        return KnownMessages(messages, kept.digests[: max(0, before - kept.leading)], source=self.source)
 
 
 class BodyCache:
-    """A thread-safe LRU cache of bodies by tenant, without requests with `store: false`. `recognised` counts the
-    requests that began like a cached one.
+    """A thread-safe LRU cache of bodies by tenant; of requests with `store: false` it holds digests alone. `recognised`
+    counts the requests that began like a cached one.
     `max_bytes`: of all bodies together, parsed parts included; `ttl`: seconds that an unused body is cached."""
 
     def __init__(self, max_bytes: int, clock: ports.Clock, ttl: float = KEPT_SECONDS) -> None:
         self._max_bytes = max_bytes
-        self._kept: BoundedCache[int, _CachedBody] = BoundedCache(
+        self._secret = token_bytes(32)
+        self._kept: BoundedCache[int | bytes, _CachedBody | KnownMessages] = BoundedCache(
             max_weight=max_bytes, now=clock.monotonic, ttl=ttl, on_evict=self._forget_samples
         )
         self._by_sample: dict[int, list[_CachedBody]] = {}
@@ -165,16 +177,45 @@ class BodyCache:
                 return found
         return None
 
+    def recognise(self, request: ChatRequest) -> ChatRequest:
+        """Returns the request; if it is not stored, with what is known of its messages before the last answer from the
+        request that had only these."""
+        messages, known = request.messages, request.known
+        if request.keeps_content or request.plain is not None or request.left_out or request.size < MIN_CACHED_BODY:
+            return request
+        last = next((at for at in reversed(range(len(messages))) if messages[at]["role"] == "assistant"), 0)
+        running = hmac.new(self._secret + request.caller.tenant.encode(), jsons.dumps(messages[:last])[:-1], "sha256")
+        before = running.digest()
+        with self._lock:
+            found = self._kept.get(before)
+            self.recognised += found is not None
+        if isinstance(found, KnownMessages):
+            known.count, known.digests, known.sent = last, found.digests, found.sent
+        running.update(b"," * bool(last) + jsons.dumps(messages[last:])[1:-1])
+        known.source = _UnstoredSource(before, running.digest())
+        return request
+
     def holding(
         self, raw: bytes, request: ChatRequest, messages: Sequence[Any] = (), reading: ReadChat | None = None
     ) -> AbstractContextManager[None]:
         """Caches the body if its request is answered in this block. Bodies of running requests take at most as much
         memory as cached ones may; of any others only the texts are held, since an answer may take minutes.
         `messages`: of its list, if they were read as a chat's (`reading`)."""
+        if isinstance(request.known.source, _UnstoredSource):
+            return self._noting(request, request.known.source)
         held = len(raw) if request.keeps_content and not request.options.dry_run else 0
         if not MIN_CACHED_BODY <= held <= MAX_CACHED_BODY or self._held + held > self._max_bytes // 2:
             return UNKEPT
         return self._holding(raw, request, held, messages, reading)
+
+    @contextmanager
+    def _noting(self, request: ChatRequest, source: _UnstoredSource) -> Iterator[None]:
+        """Caches what is known of the messages if their request is answered, in place of those before."""
+        yield
+        count, known = len(request.messages), request.known
+        with self._lock:
+            self._kept.pop(source.before)
+            self._kept.put(source.all, KnownMessages(count, known.digests, known.sent), weight=DIGEST_BYTES * count)
 
     @contextmanager
     def _holding(
@@ -222,7 +263,7 @@ class BodyCache:
     def forget_tenant(self, tenant: str) -> None:
         with self._lock:
             for kept in self._kept.values():
-                if kept.tenant == tenant:
+                if isinstance(kept, _CachedBody) and kept.tenant == tenant:
                     self._drop(kept)
 
     def forget(self) -> None:
@@ -247,8 +288,8 @@ class BodyCache:
         if self._kept.pop(id(kept)) is not None:
             self._forget_samples(id(kept), kept)
 
-    def _forget_samples(self, _: int, kept: _CachedBody) -> None:
-        for sample in _samples(kept.tenant, kept.raw):
+    def _forget_samples(self, _: int | bytes, kept: _CachedBody | KnownMessages) -> None:
+        for sample in _samples(kept.tenant, kept.raw) if isinstance(kept, _CachedBody) else ():
             there = self._by_sample.get(sample)
             if there is not None and kept in there:
                 there.remove(kept)
@@ -270,7 +311,7 @@ def read_chat_request(
     if found is not None:
         plain, known = plain_messages(found.body["messages"]), found.known(found.count, found.count)
         return parse_chat_request(found.body, headers, caller, settings, arrival, plain, known)
-    return read_chat_body(raw, headers, caller, settings, arrival, read)
+    return resends.recognise(read_chat_body(raw, headers, caller, settings, arrival, read))
 
 
 class ReadAsChat(Generic[R]):
@@ -342,7 +383,8 @@ class ReadAsChat(Generic[R]):
         if self._found is not None and (before := self._found.reading) is not None and is_as_sent:
             known = self._found.known(reading.leading + reading.known, before.leading + reading.known)
         plain = plain or plain_messages(chat["messages"])
-        return parse_chat_request(chat, headers, caller, self._settings, arrival, plain, known)
+        request = parse_chat_request(chat, headers, caller, self._settings, arrival, plain, known)
+        return request if known is not None else self._resends.recognise(request)
 
 
 def _part_bytes(raw: bytes, source: _CacheSource) -> int:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.api.request.body_cache import MIN_CACHED_BODY, BodyCache, read_chat_request
+from gateway.api.request.body_cache import MIN_CACHED_BODY, BodyCache, _CachedBody, read_chat_request
 from gateway.api.request.validation import RequestArrival
 from gateway.conversations.rebuild import sent_chain
 from gateway.core import jsons
@@ -134,6 +134,48 @@ def test_nothing_of_store_false_is_kept(resends: BodyCache) -> None:
     assert resends.size == 0
 
 
+def steps(count: int, text: str = "found") -> list[Json]:
+    """An agent's conversation of that many tool steps."""
+    messages: list[Json] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": LONG}]
+    for number in range(count):
+        call = {"id": f"call_{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": f"{text} {number}"})
+    return messages
+
+
+def unstored(messages: list[Json]) -> bytes:
+    return json.dumps({"model": "gpt-4o", "messages": messages, "store": False}).encode()
+
+
+def test_of_steps_with_store_false_only_digests_are_kept(resends: BodyCache) -> None:
+    for count in range(1, 5):
+        request = answered(resends, unstored(steps(count)))
+        assert request.known.count == (2 * count if count > 1 else 0)
+        assert list(request.known.digests) == chain_digests(steps(count)[1:])
+        assert len(resends) == 1
+    (kept,) = resends._kept.values()
+    assert not any(text in repr(kept) for text in ("words of", "found", "call_", "Be brief"))
+
+
+@pytest.mark.parametrize(
+    ("messages", "tenant"),
+    [(steps(2), "two"), (steps(2, "lost"), "one"), (steps(2)[1:], "one"), (steps(3), "one"), (steps(1), "one")],
+    ids=["another tenant", "another result", "no instructions", "a step more", "a step less"],
+)
+def test_steps_with_store_false_that_are_others_are_not_known(
+    resends: BodyCache, messages: list[Json], tenant: str
+) -> None:
+    answered(resends, unstored(steps(1)))
+    assert read(resends, unstored(messages), tenant).known.count == 0
+
+
+def test_steps_with_store_false_are_forgotten_with_all_others(resends: BodyCache) -> None:
+    answered(resends, unstored(steps(1)))
+    resends.forget()
+    assert read(resends, unstored(steps(2))).known.count == 0
+
+
 def test_small_bodies_are_not_worth_it(resends: BodyCache) -> None:
     answered(resends, body("x" * (MIN_CACHED_BODY // 2), "yes"))
     assert resends.size == 0
@@ -236,4 +278,6 @@ def test_the_short_way_reads_the_same(
         answered(resends, written(first + more))
         alone = BodyCache(2**24, HandClock())
         answered(alone, written(first + more))
-        assert list(resends._kept.values())[-1].size == alone.size
+        kept = list(resends._kept.values())[-1]
+        assert isinstance(kept, _CachedBody)
+        assert kept.size == alone.size

@@ -184,6 +184,27 @@ def test_s4_i7_what_the_client_changes_breaks_the_prompt_cache(
         assert total(scrape(gateway), "gateway_prompt_cache_breaks_total") == 1
 
 
+def test_s4_i7_steps_that_go_on_or_go_back_break_no_prompt_cache(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """With `store: false`, where digests of what was forwarded are cached with those of what came."""
+    gateway = start_gateway()
+    upstream.handler = lambda _: Reply(text="Hello.")
+    said = [user("one")]
+    for number in range(4):
+        call = {"id": f"call_{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+        said.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        said.append({"role": "tool", "tool_call_id": call["id"], "content": f"line {number}"})
+    with http(gateway) as client:
+        for count, system in ((3, "Go."), (5, "Go."), (7, "Go."), (5, "Go."), (7, "Go."), (9, "Go."), (9, "Stop.")):
+            messages = [{"role": "system", "content": system}, *said[:count]]
+            asked = {"model": "small", "messages": messages, "store": False, "note": "x" * 9000}
+            assert client.post("/chat/completions", json=asked).status_code == 200
+    found = scrape(gateway)
+    assert total(found, "gateway_prompt_cache_breaks_total", reason="system_messages_changed") == 1
+    assert total(found, "gateway_prompt_cache_breaks_total") == 1
+
+
 def test_s4_i7_a_system_message_at_the_end_that_goes_again_breaks_the_prompt_cache(
     start_gateway: GatewayFactory, upstream: MockUpstream
 ) -> None:
