@@ -197,7 +197,7 @@ class WiredApi:
             ("GET", "/health/ready", ready),
             ("GET", "/v1/models", models),
             ("GET", "/v1/models/{model:path}", models),
-            ("DELETE", "/v1/models/{model:path}", self.relay),
+            ("", "/v1/models/{model:path}", self.relay),
             ("POST", CHAT_PATH, self._chat),
             ("GET", CHAT_PATH, self._completions.all),
             ("POST", "/v1/responses/input_tokens", self._input_tokens),

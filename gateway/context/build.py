@@ -422,9 +422,7 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | 
         latest = counting.nearly(_since(whole, after)) if after else 0
     if not fitted.new_pass:
         change = difference(counting, whole, sent)
-        tokens = before + change
-        if window is not None and measured.unreduced.new_pass:  # clearing results near its end made space
-            tokens = min(tokens, window - fitted.tokens)
+        tokens = before + change if window is None else min(before + change, window - fitted.tokens)
         return bill.LeftOutTokens(tokens, 0 if passed == bill.PAID else max(0, change), unchanged, kept, latest)
     everything = before + counting.nearly(whole)
     tokens = (everything if window is None else min(everything, window)) - counting.total(sent)

@@ -1,6 +1,6 @@
 """Tool steps in a table of their own, one row each.
 
-In a database that is in use, earlier results stay in the messages until `gateway migrate --finish`.
+In a database that is in use, earlier results stay in the messages.
 """
 
 import sqlalchemy as sa

@@ -16,7 +16,6 @@ from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database import schema
-from gateway.storage.database.finish import finish
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, contents, message, turn
@@ -122,30 +121,15 @@ async def test_items_that_are_added_are_steps_too(transactions: DatabaseTransact
     assert step.call_message_id is not None
 
 
-async def test_finishing_moves_what_older_versions_stored_and_can_be_run_again(
-    store: ConversationStore,
-    transactions: DatabaseTransactions,
-    tenant: str,
-    conversation: str,
+async def test_results_that_the_first_schema_left_in_messages_are_read(
+    store: ConversationStore, transactions: DatabaseTransactions, tenant: str, conversation: str
 ) -> None:
-    """ADR 19: in batches, each of its own; nothing is read differently before, between and after."""
-    made = brought(tenant, conversation, [*asked(), *answered()], created=True)
-    await store.commit(made)
-    for step in await of(transactions, conversation):  # the first version knew no such rows
+    await store.commit(brought(tenant, conversation, [*asked(), *answered()], created=True))
+    for step in await of(transactions, conversation):  # it knew no such rows
         of_it = MESSAGES.update().where(MESSAGES.c.id == step.message_id)
         await execute(transactions, of_it.values(body=step.result))
     await execute(transactions, sa.delete(STEPS).where(STEPS.c.conversation_id == conversation))
-    before = await told(store, tenant, conversation)
-    assert await finish(transactions) >= 2
-    assert await told(store, tenant, conversation) == before
-    first, second = await of(transactions, conversation)
-    assert (first.tool, second.tool) == ("search", "fetch")
-    assert jsons.loads(first.result)["content"] == "first"
-    assert made.turn is not None
-    assert first.answer_id == made.turn.answers[0].message.message_id
-    mine = [row for row in await rows(transactions, MESSAGES) if row.conversation_id == conversation]
-    assert [row.body for row in mine if row.role == "tool"] == ["", ""]
-    assert await finish(transactions) == 0
+    assert await told(store, tenant, conversation) == ["find it", None, "second", "first", "answer"]
 
 
 async def test_an_import_makes_the_steps_anew(

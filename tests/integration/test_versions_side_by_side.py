@@ -23,12 +23,11 @@ from gateway.operations.check import check, migrate_now
 from gateway.operations.storage_upkeep import prepare_storage
 from gateway.storage.database import migrate as migration
 from gateway.storage.database import schema
-from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import migrate, migrations_folder, revision_of, schema_state
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import NOW, contents, quoted, turn
+from tests.integration.commits import NOW, contents, turn
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import scrubbed_environment
 from tests.support.next_version import BREAKING, INDEX, NEXT, become_next, next_migrations, next_sources
@@ -134,14 +133,15 @@ def oldest_versions(connection: sa.Connection) -> dict[str, str]:
     return {row.revision: row.oldest for row in connection.execute(sa.select(schema.schema_revisions))}
 
 
-SINCE_STEPS = tuple(f"{number:04}" for number in range(2, 20))
+SINCE_STEPS = tuple(f"{number:04}" for number in range(2, 19))
 """Revisions since tool steps have a table of their own; the later ones only add to it."""
 
 
 async def test_the_schema_says_which_version_may_run_on_it(transactions: DatabaseTransactions) -> None:
     """ADR 10: every migration leaves a row, the first one too."""
     await migrate(transactions)
-    assert await transactions.run(oldest_versions) == {"0001": "0001"} | dict.fromkeys(SINCE_STEPS, "0002")
+    expected = {"0001": "0001"} | dict.fromkeys(SINCE_STEPS, "0002") | {THIS: "0016"}
+    assert await transactions.run(oldest_versions) == expected
 
 
 async def test_a_database_of_the_first_schema_is_closed_to_it(transactions: DatabaseTransactions) -> None:
@@ -156,32 +156,11 @@ async def test_a_database_of_the_first_schema_is_closed_to_it(transactions: Data
         query = sa.text(sql).bindparams(sa.bindparam("at", NOW, sa.DateTime(timezone=True)))
         await transactions.run(lambda connection, query=query: connection.execute(query).close(), write=True)  # type: ignore[misc]
     await upgrade(transactions, "0018", migrations_folder())
-    assert await transactions.run(oldest_versions) == dict.fromkeys(("0001", *SINCE_STEPS[:-1]), "0001")
+    assert await transactions.run(oldest_versions) == dict.fromkeys(("0001", *SINCE_STEPS), "0001")
     await migrate(transactions)
-    assert await transactions.run(oldest_versions) == {"0001": "0001"} | dict.fromkeys(SINCE_STEPS, "0002")
+    assert (await transactions.run(oldest_versions))[THIS] == "0016"
     left = sa.select(schema.messages.c.reasoning_events)
     assert await transactions.run(lambda connection: connection.execute(left).scalars().all()) == [None]
-
-
-async def test_finishing_deletes_failures_that_quote_what_an_older_version_deleted(
-    transactions: DatabaseTransactions,
-) -> None:
-    """§6: a version that knew no failures left them where it deleted a conversation, or a part of one."""
-    await migrate(transactions)
-    store = ConversationStore(transactions, SystemClock())
-    names = ("conv_gone", "conv_cut", "conv_kept")
-    for name in names:
-        await store.commit(turn("t", name, answers=(), created=True, status="failed", entry=quoted("heliotrope")))
-    table = schema.conversations
-
-    def deletes(connection: sa.Connection) -> None:
-        connection.execute(table.delete().where(table.c.id == "conv_gone"))
-        connection.execute(table.update().where(table.c.id == "conv_cut").values(forgotten_at=NOW))
-
-    await transactions.run(deletes, write=True)
-    await finish(transactions)
-    left = sa.select(schema.ledger.c.conversation_id).where(schema.ledger.c.failure.is_not(None))
-    assert await transactions.run(lambda connection: list(connection.execute(left).scalars())) == ["conv_kept"]
 
 
 def test_the_commands_say_beside_whom_they_run(

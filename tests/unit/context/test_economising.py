@@ -248,6 +248,17 @@ async def test_s6_more_than_the_window_holds_is_not_saved_near_its_end_either() 
     assert 0 < context.left_out.tokens <= 11_000 - context.fitted.tokens
 
 
+async def test_s6_what_passes_left_out_before_the_window_was_full_is_not_saved_beyond_it() -> None:
+    """A session that passes keep short may be longer than its model's window."""
+    facts = replace(PRICED, max_input_tokens=30_000)
+    context = await built(loop(20), facts=facts, frame=PromptFrame(left_out_tokens=60_000))
+    assert context.economy is not None
+    assert context.economy.passed == "cold"
+    assert not context.fitted.new_pass
+    assert context.left_out is not None
+    assert context.left_out.tokens == 30_000 - context.fitted.tokens
+
+
 async def test_s4_i6_what_a_question_needs_makes_no_room() -> None:
     said = [*full_loop(), assistant("It is mended.")]
     said[42]["content"] = f"The quartermaster of Vineta keeps 4711 heliotropes. {said[42]['content']}"

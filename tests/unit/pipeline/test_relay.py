@@ -37,6 +37,8 @@ def test_s1_the_sdks_other_resources_work(client: OpenAI, upstream: MockUpstream
     assert client.files.content("file-1").content == b"\x00\xffcontent"
     upstream.routes["DELETE /v1/models/ft:gpt-4o:mine"] = Reply(json={"id": "x", "object": "model", "deleted": True})
     assert client.models.delete("ft:gpt-4o:mine").deleted
+    upstream.routes["POST /v1/models/apply"] = Reply(json={"uuid": "job"})
+    assert client.post("/models/apply", body={"id": "a"}, cast_to=object) == {"uuid": "job"}
     assert {record.headers["authorization"] for record in upstream.requests} == {"Bearer sk-client"}
 
 
