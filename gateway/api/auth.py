@@ -21,7 +21,7 @@ from gateway.core.config import setting_sections
 from gateway.core.types import chat, keys
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.keys import KeyPolicy, StoredKey
-from gateway.storage import ConversationStore, stored_keys
+from gateway.storage import ConversationStore, keyed_hashes, stored_keys
 
 KNOWN_SECONDS, UNKNOWN_SECONDS = 3.0, 1.0
 """Seconds for which a result of the storage is cached: a valid key, and no valid key."""
@@ -298,7 +298,7 @@ class KeyAuthenticator:
     def _keyed(self, secret: bytes, digest: bytes, token: str) -> str:
         """Returns the id of a key: its keyed hash, cached. It is also the tenant of a client's own token."""
         known = self._ids.get(digest)
-        return known or self._ids.put(digest, f"key_{hmac.digest(secret, token.encode(), 'sha256').hex()[:40]}")
+        return known or self._ids.put(digest, keyed_hashes.key_id(secret, token))
 
     def _configured(self, token: str | None) -> _ConfiguredKey | None:
         given = _digest(token or "")

@@ -123,7 +123,7 @@ def parser() -> argparse.ArgumentParser:
     importing.add_argument("file", metavar="FILE", help="file written by `gateway export` or the API")
     _texts(importing, ("tenant", "T", "the tenant that will own it (default: the only tenant)"))
     _add_trail(commands.below("trail", "", "what administrators made, changed, saw and deleted", "list|export|verify"))
-    commands.take_config()
+    commands.take_config(parser)
     return parser
 
 
@@ -141,6 +141,13 @@ class _CommandParser(argparse.ArgumentParser):
             command.error(f"there is no argument {names.shown(wrong)}.{hint}")
         return found
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        choices = action.choices
+        if choices is not None and value not in choices:
+            known = ", ".join(map(str, choices))
+            text = f"{names.shown(str(value))} is none of {known}.{names.did_you_mean(str(value), map(str, choices))}"
+            raise argparse.ArgumentError(action, text)
+
 
 class _CommandParsers:
     """Adds commands, or the subcommands of one command."""
@@ -148,6 +155,7 @@ class _CommandParsers:
     def __init__(self, parsers: Any, found: list[argparse.ArgumentParser] | None = None) -> None:
         self._parsers = parsers
         self._found = found if found is not None else []
+        self._groups: list[argparse.ArgumentParser] = []
 
     def add(self, name: str, run: str, text: str, *, config: bool = True) -> argparse.ArgumentParser:
         """Adds one command. `config`: whether it takes `--config`."""
@@ -160,12 +168,16 @@ class _CommandParsers:
         """Adds a command with subcommands; option `dest` holds the name of the chosen one, unless `dest` is ""."""
         named = {"dest": dest} if dest else {}
         made = self._parsers.add_parser(name, help=text, description=_sentence(text))
+        self._groups.append(made)
         return _CommandParsers(made.add_subparsers(required=True, metavar=metavar, **named), self._found)
 
-    def take_config(self) -> None:
-        """Adds `--config` to all commands that take it, after their own options."""
-        for each in self._found:
-            each.add_argument("--config", metavar="FILE", help="config.yaml (default: $GATEWAY_CONFIG, else none)")
+    def take_config(self, parser: argparse.ArgumentParser) -> None:
+        """Adds `--config` to all commands that take it, after their own options; it may also stand before a command."""
+        parser.set_defaults(config=None)
+        for each in (*self._found, parser, *self._groups):
+            is_command = each in self._found
+            text = "config.yaml (default: $GATEWAY_CONFIG, else none)" if is_command else argparse.SUPPRESS
+            each.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=text)
 
 
 def _sentence(text: str) -> str:

@@ -2,7 +2,7 @@
 
 import argparse
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from gateway.core import clock, errors, printing
 from gateway.core.config import setting_sections
 from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
-from gateway.core.types.keys import StoredKey
+from gateway.core.types.keys import KeyPolicy, StoredKey, policy_of
 from gateway.operations.actor import command_actor
 from gateway.operations.command_arguments import KEY_NAMES, LIMIT_OPTIONS
 from gateway.operations.screen import FAINT, ID_STYLE, WHO_STYLE, CommandCall, Piece, TableColumn, when_text
@@ -36,7 +36,7 @@ KEY_COLUMNS = (
 KEY_CSV = (
     *("id", "hint", "state", "tenant", "name", "owner", "project", "roles", "models", "created_at", "created_by"),
     *("updated_at", "rotated_at", "expires_at", "revoked_at", "budgets", "limits", "context", "retention_days"),
-    *("file_bytes", "spent_usd", "last_used_on"),
+    *("file_bytes", "spent_usd", "last_used_on", "source"),
 )
 KEYS_PER_PAGE = 100
 ONCE = "this key is shown once: store it now"
@@ -44,12 +44,14 @@ ONCE = "this key is shown once: store it now"
 
 @record
 class _KeyCommand:
-    """One command and what it works on. `record`: writes a change to the audit log, in the same transaction."""
+    """One command and what it works on. `record`: writes a change to the audit log, in the same transaction; `secret`:
+    reads that of keyed hashes."""
 
     call: CommandCall
     store: stored_keys.KeyStore
     now: datetime
     record: stored_keys.Record
+    secret: Callable[[], Awaitable[bytes]]
 
     @property
     def options(self) -> argparse.Namespace:
@@ -63,7 +65,7 @@ class _KeyCommand:
             self.call.err.write("it has expired already: nobody is served with it\n")
 
     async def list(self) -> None:
-        """Lists all keys that match, read page by page."""
+        """Lists all keys that match, read page by page, then those of the configuration."""
         options = self.options
         query = stored_keys.KeyQuery(options.tenant, options.owner, options.revoked, limit=KEYS_PER_PAGE)
         found: list[StoredKey] = []
@@ -74,11 +76,24 @@ class _KeyCommand:
             query = stored_keys.KeyQuery(
                 options.tenant, options.owner, options.revoked, page.found[-1].key_id, KEYS_PER_PAGE
             )
+        known: list[serializer.KnownKey] = [(each.policy, each) for each in found]
+        known += [
+            (policy, None)
+            for policy in (await self._configured()).values()
+            if options.tenant in (None, policy.tenant) and options.owner in (None, policy.owner)
+        ]
         is_brief = not (options.csv or options.json)
-        told = await serializer.as_keys(
-            self.store, [(each.policy, each) for each in found], self.now, is_brief=is_brief
+        told = await serializer.as_keys(self.store, known, self.now, is_brief=is_brief)
+        rows = (_row(*each, shown) for each, shown in zip(known, told, strict=True))
+        self.call.write_list(KEY_CSV, told, KEY_COLUMNS, rows, empty="there are no keys")
+
+    async def _configured(self) -> dict[str, KeyPolicy]:
+        """Returns the keys of `auth.keys`, by their ids."""
+        secret = await self.secret()
+        keys = (
+            (keyed_hashes.key_id(secret, each.key.get_secret_value()), each) for each in self.call.settings.auth.keys
         )
-        self.call.write_list(KEY_CSV, told, KEY_COLUMNS, map(_row, found, told), empty="no keys were made at runtime")
+        return {key_id: policy_of(key_id, each) for key_id, each in keys}
 
     async def show(self) -> None:
         await self._show(await self.store.get(self.options.id))
@@ -94,7 +109,9 @@ class _KeyCommand:
 
     async def rotate(self) -> None:
         """Replaces the secret part of a key, and shows the new key once."""
-        grace = serializer.grace_of({"grace_seconds": seconds_of("--grace", self.options.grace)})
+        grace = timedelta(seconds=seconds_of("--grace", self.options.grace))
+        if grace > stored_keys.MAX_GRACE:
+            raise ValueError(f"--grace: at most {stored_keys.MAX_GRACE.days}d")
         done = await self.store.rotate(self.options.id, grace, self.record)
         rotated = _lasting(done[0] if done is not None else None)
         await self._show_once(rotated, str(done[1]) if done is not None else "")
@@ -129,8 +146,10 @@ def keys(call: CommandCall) -> int:
     Raises ValueError: an argument cannot be read."""
 
     async def work(transactions: DatabaseTransactions) -> int:
-        store = stored_keys.KeyStore(transactions, call.clock, partial(keyed_hashes.stored_secret, transactions))
-        command = _KeyCommand(call, store, call.clock.now(), audit_events.recorder(command_actor(), call.clock))
+        secret = partial(keyed_hashes.stored_secret, transactions)
+        store = stored_keys.KeyStore(transactions, call.clock, secret)
+        record = audit_events.recorder(command_actor(), call.clock)
+        command = _KeyCommand(call, store, call.clock.now(), record, secret)
         await getattr(command, call.options.action)()
         return 0
 
@@ -153,15 +172,17 @@ def _lasting(key: StoredKey | None) -> StoredKey:
     return key
 
 
-def _row(key: StoredKey, told: Mapping[str, Any]) -> list[Piece]:
-    policy = key.policy
+def _row(policy: KeyPolicy, key: StoredKey | None, told: Mapping[str, Any]) -> list[Piece]:
+    """`key`: None for one of the configuration."""
     ends = when_text(policy.expires_at) if policy.expires_at is not None else ""
     if told["state"] == "expired":
         ends = f"expired {ends}"
-    if key.revoked_at is not None:
+    if key is not None and key.revoked_at is not None:
         ends = f"revoked {when_text(key.revoked_at)}"
     use = (f"{told['spent_usd']['month']:.2f}", told["last_used_on"] or "never")
     who = (policy.tenant, policy.owner or "", policy.project or "", ",".join(sorted(policy.roles)))
+    if key is None:
+        return [str(policy.key_id), "", *who, "", ends, *use, f"{policy.name or ''} (configuration)".lstrip()]
     return [key.key_id, f"…{key.hint}", *who, when_text(key.created_at), ends, *use, policy.name or ""]
 
 

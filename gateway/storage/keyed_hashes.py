@@ -36,6 +36,11 @@ def make_secret(connection: sa.Connection) -> bytes:
     return bytes(connection.execute(_SECRET).scalar_one())
 
 
+def key_id(secret: bytes, token: str) -> str:
+    """Returns `key_` and 40 hex digits, the id of a key that a client sends, which is none made at runtime."""
+    return f"key_{hmac.digest(secret, token.encode(), 'sha256').hex()[:40]}"
+
+
 def storable(text: str) -> str:
     """Replaces what columns refuse: lone surrogates in any database, NUL in PostgreSQL. JSON escapes both."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")

@@ -86,6 +86,7 @@ def test_s12_2_what_commands_change_holds_in_a_running_server(keyed: GatewayProc
         (["create", "--tenant", "a", "--expires", "999999999h"], "--expires"),
         (["create", "--tenant", "a", "--expires", "999999999w"], "--expires"),
         (["rotate", "key_1", "--grace", "999999999w"], "--grace"),
+        (["rotate", "key_1", "--grace", "8d"], "--grace: at most 7d"),
         (["create", "--tenant", "a", "--role", "root"], "roles[0]"),
         (["create", "--tenant", "a", "--context", "mode"], "--context"),
         (["create", "--tenant", "a", "--context", "speed=1"], "context.speed"),
@@ -100,6 +101,21 @@ def test_what_cannot_be_said_of_a_key_is_told(keyed: GatewayProcess, arguments: 
 def test_a_key_that_is_over_when_it_is_made_is_told(keyed: GatewayProcess) -> None:
     assert "expired already" in run(keyed, "keys", "create", "--tenant", "a", "--expires", "2020-01-01").stderr
     assert "expired already" not in run(keyed, "keys", "create", "--tenant", "a", "--expires", "1d").stderr
+
+
+configured = shared_gateway({"auth": {"keys": [{"key": "of-the-file-1234", "tenant": "acme", "name": "Ann's"}]}})
+
+
+def test_s12_1_keys_of_the_configuration_are_listed_after_others(configured: GatewayProcess) -> None:
+    """§13.9: marked, under the ids that bills name."""
+    made = read(configured, "create", "--tenant", "acme", "--role", "admin")
+    with http(configured, made["key"]) as client:
+        served = client.get("/gateway/keys").json()["data"]
+    listed = read(configured, "list", "--tenant", "acme")["data"]
+    assert [(each["id"], each["source"]) for each in listed] == [(each["id"], each["source"]) for each in served]
+    assert listed[1]["source"] == "configuration"
+    assert "Ann's (configuration)" in run(configured, "keys", "list").stdout
+    assert run(configured, "keys", "list", "--tenant", "other").stderr == "there are no keys\n"
 
 
 def test_s12_1_keys_are_listed_as_csv(keyed: GatewayProcess) -> None:

@@ -184,23 +184,24 @@ ADDRESSES = frozenset(
 """URL schemes of settings themselves; no package reads them."""
 
 
-def look_up(value: Any, origin: str, where: str = "") -> Any:
+def look_up(value: Any, origin: str, where: str, faults: list[str]) -> Any:
     """Replaces each reference to a secret in a value by that secret.
-    `origin`: what the configuration was read from; `where`: the path of the value in it.
-    Raises ConfigurationError: a secret cannot be read, or no package reads its scheme; the message holds none of it."""
+    `origin`: what the configuration was read from; `where`: the path of the value in it; `faults`: receives why a
+    secret cannot be read, or that no package reads its scheme, and nothing of the secret."""
     if isinstance(value, dict):
-        return {name: look_up(each, origin, f"{where}.{name}".lstrip(".")) for name, each in value.items()}
+        return {name: look_up(each, origin, f"{where}.{name}", faults) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [look_up(each, origin, f"{where}[{number}]") for number, each in enumerate(value)]
+        return [look_up(each, origin, f"{where}[{number}]", faults) for number, each in enumerate(value)]
     if isinstance(value, setting_sections.ApiKey):  # LiteLLM's master key, which is an object by now
-        key = look_up(value.key.get_secret_value(), origin, f"{where}.key")
-        return value.model_copy(update={"key": SecretStr(key)})
+        key = look_up(value.key.get_secret_value(), origin, f"{where}.key", faults)
+        return value.model_copy(update={"key": SecretStr(key or "")})
     if not isinstance(value, str) or (found := SECRET_REFERENCE.match(value)) is None or found[1] in ADDRESSES:
         return value
     try:
         return _of_file(value) if value.startswith(FILE_SCHEME) else _of_package(value, found[1], where)
     except _Unreadable as fault:
-        raise ConfigurationError(f"{origin}: {where}: {fault}") from None
+        faults.append(f"{origin}: {where}: {fault}")
+        return None
 
 
 class _Unreadable(Exception):
@@ -279,14 +280,16 @@ def load_settings(path: str | None, environ: Mapping[str, str], overrides: Mappi
     moved = move_in(raw, environ, origin)
     moved.warnings += [*repeated, *_misspelt(environ)]
 
+    faults: list[str] = []
+
     def missing(where: str, name: str) -> None:
-        raise ConfigurationError(f"{origin}: {where}: the environment has no {name}")
+        faults.append(f"{origin}: {where}: the environment has no {name}")
 
     named = [name for name in (*SECTIONS, GUARDS) if name in moved.raw]
     ours = {name: resolve(moved.raw[name], moved.environ, name, missing) for name in named}
     places = {each: _with_references(each, place, moved.raw) for each, place in places.items()}
     moved.raw |= ours
-    found = _settings(moved, overrides or {}, ())
+    found = _settings(moved, overrides or {}, (), faults)
     origins = {**_imported(moved, places), **places, **found.origins}
     return found.model_copy(update={"origins": origins, "warnings": (*found.warnings, *_misspelt_of_models(found))})
 
@@ -321,8 +324,11 @@ def _references(value: Any) -> Iterator[str]:
             yield value
 
 
-def _settings(moved: ImportedConfig, overrides: Mapping[str, Any], ignored: tuple[str, ...]) -> Settings:
-    """Builds the settings. `ignored`: names of the environment that do not count."""
+def _settings(
+    moved: ImportedConfig, overrides: Mapping[str, Any], ignored: tuple[str, ...], faults: list[str]
+) -> Settings:
+    """Builds the settings. `ignored`: names of the environment that do not count; `faults`: secrets that are missing,
+    all of which are named together with others that cannot be read."""
     raw = dict(moved.raw)
     if moved.names_database:
         ignored = (*ignored, DATABASE)
@@ -337,9 +343,11 @@ def _settings(moved: ImportedConfig, overrides: Mapping[str, Any], ignored: tupl
     for name, value in raw.items():
         if isinstance(value, dict):
             at = {key: origins.get((name, key), moved.origin) for key in value}
-            raw[name] = {key: look_up(each, at[key], f"{name}.{key}") for key, each in value.items()}
+            raw[name] = {key: look_up(each, at[key], f"{name}.{key}", faults) for key, each in value.items()}
         else:
-            raw[name] = look_up(value, moved.origin, name)
+            raw[name] = look_up(value, moved.origin, name, faults)
+    if faults:
+        raise ConfigurationError("\n".join(faults))
     named = isinstance(raw.get("storage"), dict) and "url" in raw["storage"]
     given = {f"{part}.{key}": origin for (part, key), origin in origins.items()}
     extra = {"moved": (*moved.fates, *fates), "storage_is_named": named, "origins": given}
@@ -353,7 +361,7 @@ def _settings(moved: ImportedConfig, overrides: Mapping[str, Any], ignored: tupl
         if by not in BASES:
             raise ConfigurationError(f"{said}: upstream.api_base: is the address that the gateway itself listens on")
         moved.warnings.append(f"{by} is ignored: it is the gateway's own address, meant for its clients")
-        return _settings(moved, overrides, (*ignored, by))
+        return _settings(moved, overrides, (*ignored, by), faults)
     bases = {text for name in BASES if (text := environ.get(name))}
     if len(bases) > 1 and origins.get(("upstream", "api_base")) == f"environment: {BASES[0]}":
         moved.warnings.append(f"{BASES[0]} and {BASES[1]} differ: {BASES[0]} counts")

@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from gateway.core.config import setting_sections
 from gateway.core.names import is_credential
@@ -117,6 +117,13 @@ class LitellmParams(_Priced):
     rpm: float | None = Field(None, ge=0, description="Maximum requests a minute sent to it.")
     tpm: float | None = Field(None, ge=0, description="Maximum tokens a minute sent to it.")
     max_parallel_requests: float | None = Field(None, ge=0, description="Maximum concurrent requests sent to it.")
+
+    @field_validator("api_key")
+    @classmethod
+    def _is_not_empty(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None and not key.get_secret_value():  # it would send the client's own key
+            raise ValueError("is empty: leave it out to send each client's own key, or write none if no key is needed")
+        return key
 
     def timeouts(self, general: setting_sections.UpstreamTimeouts) -> setting_sections.UpstreamTimeouts:
         """Returns this model's timeouts, the general ones where it has none. A number is LiteLLM's: it means the time

@@ -76,6 +76,13 @@ def _sendable(key: SecretStr | None) -> SecretStr | None:
     return key
 
 
+def _one_line(secret: SecretStr) -> SecretStr:
+    if re.search(r"[\x00-\x1f\x7f]", secret.get_secret_value()):
+        raise ValueError("must be one line without control characters")
+    return secret
+
+
+Secret = Annotated[SecretStr, AfterValidator(_one_line)]
 Origin = Annotated[str, AfterValidator(_origin)]
 ProviderKey = Annotated[SecretStr | None, AfterValidator(_sendable)]
 RelayPattern = Annotated[str, AfterValidator(_relay_pattern)]
@@ -334,8 +341,8 @@ class S3Settings(SettingsSection):
     prefix: str = Field("", max_length=512, description="Prefix of all object names.")
     endpoint: str | None = Field(None, description="URL of an S3-compatible service; Amazon's own if unset.")
     region: str = Field("us-east-1", description="Region used in signatures.")
-    access_key: SecretStr | None = Field(None, description="Access key id.")
-    secret_key: SecretStr | None = Field(None, description="Secret access key.")
+    access_key: Secret | None = Field(None, description="Access key id.")
+    secret_key: Secret | None = Field(None, description="Secret access key.")
 
 
 NO_BUCKET = S3Settings()
@@ -539,7 +546,7 @@ class OidcSettings(IssuerSettings):
     """The login to the web UI by an identity provider (guarantee §12.18)."""
 
     client_id: str = Field(min_length=1, description="What the provider knows the gateway as.")
-    client_secret: SecretStr | None = Field(None, description="Its secret there; a public client has none.")
+    client_secret: Secret | None = Field(None, description="Its secret there; a public client has none.")
     redirect_url: Annotated[str, AfterValidator(_callback)] = Field(
         description=f"The web UI's address for browsers with the path `{CALLBACK_PATH}`, as the provider knows it."
     )
@@ -720,7 +727,7 @@ class KeyFields(SettingsSection):
 class ApiKey(KeyFields):
     """A key that clients may use and whose it is."""
 
-    key: SecretStr = Field(min_length=8, description="The secret, of 8 characters or more.")
+    key: Secret = Field(min_length=8, description="The secret, of 8 characters or more.")
 
 
 class AuthSettings(SettingsSection):

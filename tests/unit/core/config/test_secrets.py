@@ -107,6 +107,28 @@ def test_s12_19_a_key_that_no_header_can_hold_is_named_and_not_shown(tmp_path: P
     assert SECRET not in said
 
 
+def test_s12_19_no_secret_has_a_line_break(tmp_path: Path) -> None:
+    two = kept(tmp_path, f"{SECRET}\n{SECRET}".encode())
+    said = refused(tmp_path, {"auth": {"keys": [{"key": two, "tenant": "a"}]}, "files": {"s3": {"secret_key": two}}})
+    assert "auth.keys[0].key: must be one line" in said
+    assert "files.s3.secret_key: must be one line" in said
+    assert SECRET not in said
+
+
+def test_s12_19_all_missing_secrets_are_named_at_once(tmp_path: Path) -> None:
+    keys = [{"key": each, "tenant": "acme"} for each in ("os.environ/ONE", "os.environ/TWO", "file:///none")]
+    said = refused(tmp_path, {"auth": {"keys": keys}, "upstream": {"api_key": "file:///nothing"}})
+    for place in ("keys[0].key: the environment has no ONE", "keys[1].key: the", "keys[2].key: /none", "api_key: /no"):
+        assert place in said
+
+
+def test_s8_an_empty_key_of_a_model_says_what_to_write(tmp_path: Path) -> None:
+    """The clients' own keys went to its provider."""
+    params = {"model": "openai/m", "api_key": ""}
+    said = refused(tmp_path, {"model_list": [{"model_name": "m", "litellm_params": params}]})
+    assert "model_list[0].litellm_params.api_key: is empty: leave it out" in said
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
