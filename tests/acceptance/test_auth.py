@@ -20,6 +20,7 @@ KEYS = [{"key": ALICE, "tenant": "alice"}, {"key": BOB, "tenant": "bob"}, {"key"
 
 
 PATHS = ["/chat/completions/chatcmpl-x", "/chat/completions?conversation=conv_x", "/models", "/models/gpt-4o"]
+RELAYED = ["/embeddings", "/files", "/no/such/path"]
 
 
 @pytest.mark.parametrize("token", [None, "sk-unknown", "", ALICE[:-1], ALICE + "x", ALICE.upper()])
@@ -28,13 +29,16 @@ def test_s8_only_configured_keys_are_accepted(
 ) -> None:
     """401 in OpenAI's shape otherwise, on every path; the answer does not repeat the key."""
     with http(guarded, token) as client:
-        answers = [client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK}), *map(client.get, PATHS)]
+        answers = [
+            client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK}),
+            *map(client.get, PATHS + RELAYED),
+        ]
     for answer in answers:
         assert answer.status_code == 401
         error = answer.json()["error"]
         assert (error["type"], error["code"]) == ("authentication_error", "invalid_api_key")
         assert not token or token not in answer.text
-    assert not upstream.chats
+    assert not upstream.requests
 
 
 def test_s8_without_keys_the_clients_token_goes_to_the_default_upstream(

@@ -1,7 +1,6 @@
 """Running it: the command line, the defaults, health, logs, an orderly end (guarantee §9)."""
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from tests.support.answers import assistant, conversation_of, http, user
+from tests.support.answers import conversation_of, http, user
 from tests.support.command import config_file, gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.fork_server import ForkServer
@@ -72,44 +71,6 @@ def test_s9_health(gateway: GatewayProcess) -> None:
     with http(gateway, None) as client:
         assert client.get(f"{gateway.url}/health/live").status_code == 200
         assert client.get(f"{gateway.url}/health/ready").status_code == 200
-
-
-def test_s9_sigterm_lets_streams_finish(
-    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
-) -> None:
-    """No new requests, running ones finish, exit code 0, and the turn is there after the restart."""
-    upstream.reply(text="one two three", stall_after=3)
-    client = make_client(gateway)
-    stream = client.chat.completions.create(model="gpt-4o", messages=ASK, stream=True)
-    first = next(stream)
-    codes: list[int] = []
-    ending = threading.Thread(target=lambda: codes.append(gateway.terminate()))
-    ending.start()
-    _until_refused(gateway)
-    upstream.release()
-    rest = list(stream)
-    ending.join()
-    assert codes == [0]
-    assert "".join(c.choices[0].delta.content or "" for c in [first, *rest]) == "one two three"
-    assert rest[-1].choices[0].finish_reason == "stop"
-    gateway.start()
-    body = {"conversation": conversation_of(first)}
-    again: Any = [user("again")]
-    make_client(gateway).chat.completions.create(model="gpt-4o", messages=again, extra_body=body)
-    assert upstream.last.body["messages"] == [*ASK, assistant("one two three"), user("again")]
-
-
-def _until_refused(gateway: GatewayProcess) -> None:
-    """New requests are turned away: the port is closed, or the answer is a 503."""
-
-    def refused() -> bool:
-        with http(gateway) as client:
-            try:
-                return client.get("/models").status_code == 503
-            except httpx.TransportError:
-                return True
-
-    wait_until(refused, "new requests are still taken")
 
 
 def test_s9_logs_are_json_without_content(

@@ -79,6 +79,8 @@ def test_s9_no_new_requests_on_any_connection(
         assert "".join(c.choices[0].delta.content or "" for c in stream).endswith("three")
         assert ending.result() == 0
     assert not logged(gateway, "requests_cut")
+    gateway.start()
+    assert stored(gateway, stream.response.headers["x-request-id"])["status"] == "complete"
 
 
 def test_s9_a_plain_request_that_outlives_the_grace(

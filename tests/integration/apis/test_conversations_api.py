@@ -95,19 +95,6 @@ def test_s3_a_conversation_is_made_read_changed_and_deleted(client: OpenAI) -> N
         assert (caught.value.code, caught.value.param) == ("conversation_not_found", "conversation_id")
 
 
-def test_s3_1_an_empty_conversation_is_continued_by_its_id(client: OpenAI, upstream: MockUpstream) -> None:
-    """§3.1: a conversation that was made without items takes its first turn; one that was deleted takes none."""
-    made = client.conversations.create()
-    assert made.metadata == {}
-    ask: Any = {"model": "gpt-4o", "messages": [user("hello")], "extra_body": {"conversation": made.id}}
-    answer = client.chat.completions.create(**ask)
-    assert conversation_of(answer) == made.id
-    assert upstream.last.body["messages"] == [user("hello")]
-    client.conversations.delete(made.id)
-    with pytest.raises(openai.NotFoundError):
-        client.chat.completions.create(**ask)
-
-
 def test_s3_5_answers_name_their_conversation_in_a_header(gateway: GatewayProcess) -> None:
     with http(gateway) as raw:
         made = raw.post("/conversations", json={})

@@ -139,22 +139,6 @@ def test_s10_5_a_chat_is_gone_on_from_and_the_other_way_round(
         assert "asked" not in stored(one_gateway, second["id"])
 
 
-def test_s10_5_tool_results_go_on_from_the_response_with_their_calls(
-    one_gateway: GatewayProcess, upstream: MockUpstream
-) -> None:
-    """Results alone are sent."""
-    upstream.reply(tool_calls=[CALL])
-    first = create(one_gateway, {"model": "small", "input": "look", "tools": [TOOL]})
-    output = {"type": "function_call_output", "call_id": "call_1", "output": "a boat"}
-    asked: Any = [output]
-    ask(one_gateway, upstream, asked, "seen", previous_response_id=first["id"], tools=[TOOL])
-    assert [role for role, _ in said(upstream)] == ["user", "assistant", "tool"]
-    upstream.reply(text="never")
-    wrong = [{**output, "call_id": "call_9"}]
-    error = refused(one_gateway, {"model": "small", "input": wrong, "previous_response_id": first["id"]})
-    assert error["param"] == "input[0]"
-
-
 def test_s10_5_what_a_response_ends_with_is_not_doubled_by_sending_it_again(
     gateway: GatewayProcess, upstream: MockUpstream
 ) -> None:

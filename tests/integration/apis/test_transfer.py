@@ -101,22 +101,6 @@ def test_what_is_not_ones_own_or_is_gone_is_unknown(gateway: GatewayProcess, ups
         assert copied(stranger, document)["id"] != conversation
 
 
-@pytest.mark.parametrize(
-    ("change", "param"),
-    [
-        ({"head": "msg_9"}, "head"),
-        ({"messages": [user_message(0, 0)]}, "messages[0].parent"),
-        ({"object": 1}, "object"),
-    ],
-)
-def test_a_bad_document_is_a_400_and_nothing_is_stored(gateway: GatewayProcess, change: Json, param: str) -> None:
-    """§7."""
-    with http(gateway, "sk-tidy") as client:
-        answer = client.post("/conversations/import", json={**bare([user_message(0, None)]), **change})
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
-        assert client.get("/conversations").json()["data"] == []
-
-
 def test_a_hostile_million_is_refused_soon(gateway: GatewayProcess) -> None:
     """§7: a 400, whatever it is a million of."""
     with http(gateway) as client:

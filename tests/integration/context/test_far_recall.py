@@ -104,22 +104,6 @@ def test_s4_i6_what_was_recalled_stays_and_further_turns_recall_again(
     assert "[2 user]" in second[-1]["content"]
 
 
-def test_s8_another_tenants_conversation_is_never_searched(
-    start_gateway: GatewayFactory, storage_url: str, upstream: MockUpstream
-) -> None:
-    keys = [{"key": f"key-of-tenant-{n}", "tenant": f"tenant-{n}"} for n in (1, 2)]
-    config = {"storage": {"url": storage_url}, "context": {"max_input_tokens": BUDGET}, "auth": {"keys": keys}}
-    gateway = start_gateway(config)
-    for number, new in ((1, items()), (2, [each for each in items() if FACT not in str(each)])):
-        with http(gateway, f"key-of-tenant-{number}") as plain:
-            conversation = plain.post("/conversations", json={}).json()["id"]
-            for start in range(0, len(new), 20):
-                plain.post(f"/conversations/{conversation}/items", json={"items": new[start : start + 20]})
-            body = {"model": "gpt-4o", "messages": [user(QUESTION)], "conversation": conversation}
-            assert plain.post("/chat/completions", json=body).status_code == 200
-        assert (FACT in text_of(upstream.last.body)) == (number == 1)
-
-
 def test_s4_i6_what_was_deleted_is_never_recalled(
     limited: GatewayProcess, upstream: MockUpstream, long_talk: str
 ) -> None:

@@ -342,22 +342,6 @@ def test_s10_11_a_call_that_has_no_room_is_as_if_not_made(
 
 
 @EITHER
-def test_s10_11_a_round_that_fails_leaves_the_bill_of_those_before(
-    gateway: GatewayProcess, upstream: MockUpstream, stream: bool
-) -> None:
-    upstream.reply(**recalls(ASK))
-    upstream.reply(status=503)
-    request = first(stream=stream)
-    with http(gateway) as plain:
-        answer = plain.post("/chat/completions", json=request)
-        assert (answer.status_code == 503) is not stream
-        kept = plain.get(f"/chat/completions/{answer.headers['x-request-id']}").json()
-    assert kept["status"] == "failed"
-    assert kept["response_metadata"]["usage"]["prompt_tokens"] == upstream.count_prompt(upstream.chats[0].body)
-    audited(gateway)
-
-
-@EITHER
 def test_s10_11_by_the_words_of_responses(
     gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory, stream: bool
 ) -> None:
@@ -393,20 +377,6 @@ def test_s10_11_money_and_a_model_without_tools(start_gateway: GatewayFactory, u
     assert "tools" not in upstream.last.body
     assert chat(gateway, **{**request, "model": "bench"})["choices"]
     assert "tools" not in upstream.last.body
-
-
-@EITHER
-def test_s10_11_usage_that_is_not_reported_is_counted_in_each_round(
-    gateway: GatewayProcess, upstream: MockUpstream, stream: bool
-) -> None:
-    upstream.reply(**recalls(ASK, text="Let me look."), usage=None)
-    upstream.reply(text="It is Name539x.", usage=None)
-    answer = asked(gateway, first(), stream=stream)
-    expected = sum(counted(each.body) for each in upstream.chats)
-    assert answer["usage"]["prompt_tokens"] == pytest.approx(expected, rel=0.03)
-    assert answer["usage"]["completion_tokens"] > 10, "the words of the first round as well"
-    assert answer["response_metadata"]["cost"]["estimated"]
-    audited(gateway)
 
 
 def test_s10_11_a_stream_that_breaks_off_in_its_second_round(gateway: GatewayProcess, upstream: MockUpstream) -> None:

@@ -439,15 +439,6 @@ def test_s12_6_a_relayed_form_is_tried_elsewhere(failing_over: GatewayProcess, u
     assert bill_of(failing_over, answer)["routing_path"] == ["twins", "openai/twin-a", "openai/twin-b"]
 
 
-@pytest.mark.parametrize("status", [400, 404, 413, 422])
-def test_s12_6_the_request_s_own_fault_is_told_at_once(
-    failing_over: GatewayProcess, upstream: MockUpstream, status: int
-) -> None:
-    failing(upstream, "twin-a", "lone", status=status)
-    assert [ask(failing_over, model).status_code for model in ("twins", "lone")] == [status, status]
-    assert len(upstream.chats) == 2
-
-
 @pytest.mark.parametrize("status", [400, 404, 422])
 def test_s12_6_a_relayed_call_at_fault_is_told_at_once(
     failing_over: GatewayProcess, upstream: MockUpstream, status: int

@@ -84,28 +84,6 @@ async def test_an_answer_is_settled_with_its_turn(tmp_path: Path) -> None:
         assert not len(made.pipeline.settlement.running)
 
 
-async def test_s12_7_a_failed_try_is_on_the_bill_of_the_answer_that_a_fallback_gives(tmp_path: Path) -> None:
-    async with world(tmp_path, LATE, fallbacks={"m": ["other"]}) as made:
-        request = made.request()
-        completion = await made.answer(request)
-        bill = await made.bill(request)
-        assert purposes(bill) == [("failed_try", "openai/m"), ("primary", "openai/other")]
-        assert bill is not None
-        assert bill.metadata["routing_path"] == ["m", "openai/m", "openai/other"]
-        assert bill.metadata["context_utilization"]["warnings"] == ["answered_by_fallback"]
-        assert completion.headers["x-gateway-model"] == "other"
-
-
-async def test_s12_7_what_does_not_fit_its_model_is_answered_by_one_with_a_larger_window(tmp_path: Path) -> None:
-    async with world(tmp_path, context_window_fallbacks={"small": ["m"]}) as made:
-        request = made.request(LONG, "small")
-        await made.answer(request)
-        bill = await made.bill(request)
-        assert purposes(bill) == [("primary", "openai/m")]
-        assert bill is not None
-        assert bill.metadata["routing_path"] == ["small", "openai/m"]
-
-
 @pytest.mark.parametrize(("error", "calls"), [(LATE, [("failed_try", "openai/m")]), (DOWN, [])])
 async def test_s6_a_call_that_was_not_made_is_not_billed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: errors.GatewayError, calls: list[tuple[str, str]]
@@ -390,16 +368,6 @@ async def test_s10_11_rounds_whose_usage_is_not_reported_are_counted_once(tmp_pa
         first, last = (call.usage["completion_tokens"] for call in bill.calls)
         assert last < 5 < first
         assert completion.body["choices"][0]["message"]["content"].startswith(LONG)
-
-
-async def test_s10_11_rounds_at_a_model_that_then_fails_are_failed_tries(tmp_path: Path) -> None:
-    async with world(tmp_path, recalling(1), DOWN, fallbacks={"m": ["other"]}) as made:
-        request = made.request(context={"recall": True})
-        await made.answer(request)
-        bill = await made.bill(request)
-        assert purposes(bill) == [("failed_try", "openai/m"), ("primary", "openai/other")]
-        assert bill is not None
-        assert bill.metadata["routing_path"] == ["m", "openai/m", "openai/other"]
 
 
 async def test_a_request_that_wants_to_know_of_room_first_is_paused(tmp_path: Path) -> None:

@@ -161,16 +161,6 @@ def test_s1_another_models_body_is_untouched(relaying: GatewayProcess, upstream:
     assert upstream.requests[-1].headers["content-length"] == str(len(raw))
 
 
-def test_s8_the_gateways_key_is_required(operator: GatewayProcess, upstream: MockUpstream) -> None:
-    """401 without one of `auth.keys`, whatever the path."""
-    for token in (None, "sk-client", KEY + "1"):
-        with http(operator, token) as plain:
-            for path in ("/embeddings", "/files", "/no/such/path"):
-                answer = plain.post(path, json={})
-                assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
-    assert not upstream.requests
-
-
 @pytest.mark.parametrize("status", [401, 403])
 def test_s7_a_refused_operators_key(operator: GatewayProcess, upstream: MockUpstream, status: int) -> None:
     """502 `upstream_auth`, without the body: it may name the key."""

@@ -86,8 +86,11 @@ def refused(status: int, original: Any, deployment: ModelDeployment = OWN, **hea
     return refusal(status, raw, {k.replace("_", "-"): v for k, v in headers.items()}, deployment)
 
 
-def test_s7_a_key_that_is_a_word_is_not_hidden() -> None:
-    """A local server's key is often `none`."""
+def test_s7_the_operators_key_is_hidden_and_a_key_that_is_a_word_is_not() -> None:
+    """Whatever the status, in what an error quotes. A local server's key is often `none`."""
+    for status in (400, 500):
+        quoting = refused(status, {"error": {"message": "the key sk-secret may not do this"}})
+        assert quoting.body()["error"]["message"] == "the key *** may not do this"
     error = refused(400, {"error": {"message": "say 'none'"}}, replace(OWN, api_key="none", operator_key=True))
     assert error.body()["error"]["message"] == "say 'none'"
 

@@ -28,10 +28,6 @@ def ask(gateway: GatewayProcess, *attachments: Json, **body: Any) -> Json:
     return chat(gateway, **{"model": "small", "messages": [QUESTION], "attachments": list(attachments), **body})
 
 
-def strategies(answer: Json) -> list[str]:
-    return [record["strategy"] for record in used(answer)["artifacts_processed"]]
-
-
 def test_s5_a_plan_is_followed_and_told(planning: GatewayProcess, upstream: MockUpstream) -> None:
     """One call of the planner, its plan used, within the budget, told by strategy, reason, usage and cost."""
     upstream.handler = models = InternalModels(every("rag_extract", extraction_query="keeper of lamp 41"))
@@ -44,36 +40,6 @@ def test_s5_a_plan_is_followed_and_told(planning: GatewayProcess, upstream: Mock
     assert told["planning_usage"]["summarizer"] == {}
     assert keeper(41) in text_of(models.answered[0])
     assert prompt_tokens(models.answered[0]) <= BUDGET
-
-
-def test_s5_the_planner_gets_previews_sizes_sources_question_goal_and_budget_in_a_strict_schema(
-    planning: GatewayProcess, upstream: MockUpstream
-) -> None:
-    upstream.handler = models = InternalModels(every("include_full"))
-    ask(planning, LONG, TIDES)
-    (body,) = models.planned
-    form = body["response_format"]
-    assert (form["type"], form["json_schema"]["name"], form["json_schema"]["strict"]) == (
-        "json_schema",
-        "artifact_plan",
-        True,
-    )
-    items = form["json_schema"]["schema"]["properties"]["artifacts"]["items"]["properties"]
-    prompt = body["messages"][1]["content"]
-    for artifact_id in items["artifact_id"]["enum"]:
-        assert artifact_id in prompt
-    assert len(items["artifact_id"]["enum"]) == 2
-    for part in (
-        QUESTION["content"],
-        f"{BUDGET:,} tokens",
-        "synthesis",
-        "attachment:0:Lamps",
-        str(len(LONG["content"])),
-    ):
-        assert part in prompt
-    assert len(prompt) < len(LONG["content"]), "previews, not the documents"
-    assert body["model"] == "gpt-4o-mini"
-    assert "conversation" not in body
 
 
 def test_s5_a_summary_with_its_focus_stands_in_the_context(planning: GatewayProcess, upstream: MockUpstream) -> None:
