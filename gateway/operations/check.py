@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 
 import httpx
 
@@ -31,8 +32,8 @@ from gateway.operations.otel.factory import reach_collector
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall
 from gateway.pipeline.guards import guards_are_on, what_guards
-from gateway.storage import stored_keys
-from gateway.storage.database import DatabaseTransactions, SchemaState, migrate, sqlite
+from gateway.storage import results_apart, stored_keys
+from gateway.storage.database import DatabaseTransactions, SchemaState, finish, migrate, sqlite
 from gateway.storage.encryption import rewrite
 from gateway.upstream import (
     ConnectionPool,
@@ -344,7 +345,7 @@ def check_command(call: CommandCall) -> int:
 
 def migrate_command(call: CommandCall) -> int:
     """Upgrades the schema and reports the result; returns 1 if the upgrade failed."""
-    return _report(call, migrate_now(call.settings))
+    return _report(call, migrate_now(call.settings, finishing=call.options.finish))
 
 
 def _report(call: CommandCall, results: Sequence[CheckResult]) -> int:
@@ -359,10 +360,11 @@ def check(settings: Settings) -> list[CheckResult]:
     return asyncio.run(_collect(_check, settings))
 
 
-def migrate_now(settings: Settings) -> list[CheckResult]:
-    """Upgrades the schema; safe from any number of processes at once."""
-    with CommandProgress(sys.stderr, "migrating"):
-        return asyncio.run(_collect(_migrate, settings))
+def migrate_now(settings: Settings, *, finishing: bool = False) -> list[CheckResult]:
+    """Upgrades the schema; safe from any number of processes at once.
+    `finishing`: also runs the steps that have to wait until no older version runs."""
+    with CommandProgress(sys.stderr, "migrating", "results moved" if finishing else "") as told:
+        return asyncio.run(_collect(partial(_finish, told=told) if finishing else _migrate, settings))
 
 
 async def _collect(work: Callable[[Settings], AsyncIterator[CheckResult]], settings: Settings) -> list[CheckResult]:
@@ -382,6 +384,23 @@ async def _migrate(settings: Settings) -> AsyncIterator[CheckResult]:
         yield CheckResult("schema", after.serves, text)
     except errors.GatewayError as error:
         yield CheckResult("schema", False, f"{where}: {_reason(error)}")
+    finally:
+        await transactions.close()
+
+
+async def _finish(settings: Settings, told: CommandProgress) -> AsyncIterator[CheckResult]:
+    async for result in _migrate(settings):
+        yield result
+        if not result.ok:
+            return
+    transactions = sqlite.open_transactions(settings.storage)
+    try:
+        moved = await finish.finish(transactions, told)
+        yield CheckResult(
+            "tool steps", True, f"results moved to reasoning_events: {moved}; older versions may not run now"
+        )
+    except errors.GatewayError as error:
+        yield CheckResult("tool steps", False, f"{_reason(error)}: run it again, it goes on from there")
     finally:
         await transactions.close()
 
@@ -477,6 +496,12 @@ async def _check(settings: Settings) -> AsyncIterator[CheckResult]:
         yield result
 
 
+UNFINISHED = (
+    "older versions may run beside this one, so results of tool steps stay in their messages: "
+    "run `gateway migrate --finish` once none does any more"
+)
+
+
 async def _check_storage(settings: Settings) -> AsyncIterator[CheckResult]:
     where = migrate.shown(settings.storage.url)
     if (unmade := _missing_file(settings)) is not None:
@@ -490,6 +515,8 @@ async def _check_storage(settings: Settings) -> AsyncIterator[CheckResult]:
         missing = "" if state.serves else f": {_missing(state)}"
         can_be = settings.storage.auto_migrate and state.older
         yield CheckResult(f"storage {where}", state.serves or can_be, f"reached, schema {state}{missing}")
+        if state.serves and not await transactions.run(results_apart):
+            yield CheckResult("schema", False, UNFINISHED, optional=True)
         if state.serves:
             if (content := await _content(settings, transactions)) is not None:
                 yield content

@@ -75,7 +75,8 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--port", metavar="N", type=int, help="port to listen on (default 8000)")
     workers = "processes that serve it (default 1); more need PostgreSQL"
     serve.add_argument("--workers", metavar="N", type=int, help=workers)
-    commands.add("migrate", "check:migrate_command", "upgrade the storage's schema")
+    migrate = commands.add("migrate", "check:migrate_command", "upgrade the storage's schema")
+    migrate.add_argument("--finish", action="store_true", help="also run steps that wait until no older version runs")
     check = commands.add("check", "check:check_command", "validate the configuration and connect to what it names")
     _texts(
         check,

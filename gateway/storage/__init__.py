@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gateway.storage.rows import usd
     from gateway.storage.store import PROBE_SECONDS, ConversationStore
     from gateway.storage.turns import bills
+    from gateway.storage.turns.steps import results_apart
     from gateway.storage.ui_sessions import UiSessions
     from gateway.storage.wiring import WiredStorage
 else:
@@ -42,6 +43,7 @@ __all__ = [
     "keyed_hashes",
     "ledger",
     "open_rates",
+    "results_apart",
     "stored_files",
     "stored_keys",
     "usd",

@@ -19,8 +19,10 @@ from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database import schema
+from gateway.storage.database.finish import finish
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.ledger import ledger_pages
+from gateway.storage.reports.costs import compare_sums
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns.bills import add_older, count_older
 from gateway.storage.turns.roll_ups import SUMS
@@ -120,6 +122,31 @@ async def test_s6_an_audit_and_the_sums_say_the_same_of_what_an_older_version_wr
     (row,) = await days(transactions, "conv_aaatssts")
     assert (audit.total.metered, audit.total.net_saving) == (row["metered"], row["net_saving_picousd"] * PICO)
     assert (audit.total.metered, audit.total.requests) == (1, 4)
+
+
+async def test_s13_1_what_an_older_version_moved_without_its_savings_is_set_right(
+    store: ConversationStore, transactions: DatabaseTransactions
+) -> None:
+    """It gives bills another user's name, and deletes the sums of the old one: `gateway migrate --finish` adds up anew,
+    once, however often it is run."""
+    for name in ("ann", "bob"):
+        await store.commit(paid("conv_waomwisisr", created=name == "ann", end_user=name))
+    table, ledger = schema.usage_days, schema.ledger
+    of_it = {each: each.c.tenant == "t-conv_waomwisisr" for each in (table, ledger)}
+
+    def older(connection: sa.Connection) -> None:
+        connection.execute(ledger.update().where(of_it[ledger], ledger.c.end_user == "ann").values(end_user="u"))
+        mine = sa.and_(of_it[table], table.c.end_user == "ann")
+        row = connection.execute(table.select().where(mine)).one()
+        lacks = dict.fromkeys(("metered", "direct_cost_picousd", "net_saving_picousd"))
+        connection.execute(table.insert().values(**row._asdict() | {"digest": b"new", "end_user": "u"} | lacks))
+        connection.execute(table.delete().where(mine))
+
+    await transactions.run(older, write=True)
+    for differing in (3, 0, 0):
+        found = [each async for part in compare_sums(transactions) for each in part.differences]
+        assert [each.kept for each in found] == [0] * differing
+        await finish(transactions)
 
 
 async def test_s13_1_a_deleted_conversation_keeps_its_sums_and_loses_its_user(

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from gateway.core import jsons
 from gateway.core.clock import SystemClock
+from gateway.core.config.settings import StorageSettings
 from gateway.core.types.conversation import ConversationMessage, ConversationRef
 from gateway.core.types.records import NewConversation
 from gateway.core.types.turn import TurnCommit
@@ -16,9 +17,12 @@ from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database import schema
-from gateway.storage.database.sqlite import DatabaseTransactions
+from gateway.storage.database.finish import finish
+from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
+from gateway.storage.turns import steps
 from tests.integration.commits import NOW, contents, message, turn
+from tests.support.schemas import bring_up
 
 STEPS, MESSAGES = schema.reasoning_events, schema.messages
 CALL = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": '{"q": 1}'}}
@@ -59,6 +63,13 @@ async def execute(transactions: DatabaseTransactions, statement: Any) -> None:
 @pytest.fixture
 def conversation(tenant: str) -> str:
     return "conv_steps" + tenant
+
+
+@pytest.fixture
+def still_beside_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database on which the version before may run."""
+    monkeypatch.setattr("gateway.storage.turns.write_turn.results_apart", lambda _: False)
+    monkeypatch.setattr("gateway.storage.conversations.transfers.results_apart", lambda _: False)
 
 
 async def test_a_step_is_one_row_with_call_arguments_result_times_order_and_answer(
@@ -121,15 +132,78 @@ async def test_items_that_are_added_are_steps_too(transactions: DatabaseTransact
     assert step.call_message_id is not None
 
 
-async def test_results_that_the_first_schema_left_in_messages_are_read(
+@pytest.mark.usefixtures("still_beside_older")
+async def test_beside_an_older_version_results_stay_where_that_one_reads_them(
     store: ConversationStore, transactions: DatabaseTransactions, tenant: str, conversation: str
 ) -> None:
+    """ADR 10: what either version stores, the other continues."""
     await store.commit(brought(tenant, conversation, [*asked(), *answered()], created=True))
-    for step in await of(transactions, conversation):  # it knew no such rows
-        of_it = MESSAGES.update().where(MESSAGES.c.id == step.message_id)
-        await execute(transactions, of_it.values(body=step.result))
-    await execute(transactions, sa.delete(STEPS).where(STEPS.c.conversation_id == conversation))
+    assert [row.result for row in await of(transactions, conversation)] == [None, None]
+    stored = [row.body for row in await rows(transactions, MESSAGES) if row.conversation_id == conversation]
+    assert all(stored)
     assert await told(store, tenant, conversation) == ["find it", None, "second", "first", "answer"]
+
+
+async def test_finishing_moves_what_older_versions_stored_and_can_be_run_again(
+    store: ConversationStore,
+    transactions: DatabaseTransactions,
+    tenant: str,
+    conversation: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ADR 19: in batches, each of its own; nothing is read differently before, between and after."""
+    monkeypatch.setattr("gateway.storage.turns.write_turn.results_apart", lambda _: False)
+    made = brought(tenant, conversation, [*asked(), *answered()], created=True)
+    await store.commit(made)
+    older = sa.delete(STEPS).where(STEPS.c.conversation_id == conversation)  # the version before knew no such rows
+    await execute(transactions, older)
+    noted = MESSAGES.update().where(MESSAGES.c.conversation_id == conversation, MESSAGES.c.choice.is_not(None))
+    await execute(transactions, noted.values(reasoning_events="[]"))
+    monkeypatch.undo()
+    before = await told(store, tenant, conversation)
+    assert await finish(transactions) >= 2
+    assert await told(store, tenant, conversation) == before
+    first, second = await of(transactions, conversation)
+    assert (first.tool, second.tool) == ("search", "fetch")
+    assert jsons.loads(first.result)["content"] == "first"
+    assert made.turn is not None
+    assert first.answer_id == made.turn.answers[0].message.message_id
+    mine = [row for row in await rows(transactions, MESSAGES) if row.conversation_id == conversation]
+    assert [row.body for row in mine if row.role == "tool"] == ["", ""]
+    assert all(row.reasoning_events is None for row in mine)
+    assert await finish(transactions) == 0
+
+
+async def test_finishing_looks_at_each_message_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ADR 19: a large database is finished in batches that stay as short as the first."""
+    monkeypatch.setattr("gateway.storage.database.finish.BATCH", 4)
+    few, many = await _steps_to_finish(100), await _steps_to_finish(400)
+    assert many < 5 * few
+
+
+async def _steps_to_finish(count: int) -> int:
+    """What SQLite's machine does, in hundreds of its steps, for so many messages that the version before noted."""
+    transactions = open_transactions(StorageSettings(url="sqlite:///:memory:"))
+    await bring_up(transactions)
+    said = [message("user", f"question {number}") for number in range(count - 1)]
+    made = brought("t", "conv_noted", said, created=True)
+    await ConversationStore(transactions, SystemClock()).commit(made)
+    await execute(transactions, MESSAGES.update().values(reasoning_events="[]"))
+    done: list[None] = []
+
+    def watched(connection: sa.Connection) -> None:
+        driver: Any = connection.connection.driver_connection
+        driver.set_progress_handler(lambda: done.append(None), 100)
+
+    await transactions.run(watched)
+    await finish(transactions)
+    assert not [row for row in await rows(transactions, MESSAGES) if row.reasoning_events is not None]
+    await transactions.close()
+    return len(done)
+
+
+async def test_a_new_database_has_no_older_version_beside_it(transactions: DatabaseTransactions) -> None:
+    assert await transactions.run(steps.results_apart)
 
 
 async def test_an_import_makes_the_steps_anew(

@@ -23,11 +23,12 @@ from gateway.operations.check import check, migrate_now
 from gateway.operations.storage_upkeep import prepare_storage
 from gateway.storage.database import migrate as migration
 from gateway.storage.database import schema
+from gateway.storage.database.finish import finish
 from gateway.storage.database.migrate import migrate, migrations_folder, revision_of, schema_state
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import NOW, contents, turn
+from tests.integration.commits import NOW, contents, message, quoted, turn
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import scrubbed_environment
 from tests.support.next_version import BREAKING, INDEX, NEXT, become_next, next_migrations, next_sources
@@ -133,34 +134,115 @@ def oldest_versions(connection: sa.Connection) -> dict[str, str]:
     return {row.revision: row.oldest for row in connection.execute(sa.select(schema.schema_revisions))}
 
 
+def stored_bodies(connection: sa.Connection) -> list[str]:
+    return list(connection.execute(sa.select(schema.messages.c.body)).scalars())
+
+
 SINCE_STEPS = tuple(f"{number:04}" for number in range(2, 19))
 """Revisions since tool steps have a table of their own; the later ones only add to it."""
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
 
 async def test_the_schema_says_which_version_may_run_on_it(transactions: DatabaseTransactions) -> None:
     """ADR 10: every migration leaves a row, the first one too."""
     await migrate(transactions)
-    expected = {"0001": "0001"} | dict.fromkeys(SINCE_STEPS, "0002") | {THIS: "0016"}
-    assert await transactions.run(oldest_versions) == expected
+    assert await transactions.run(oldest_versions) == {"0001": "0001"} | dict.fromkeys(SINCE_STEPS, "0002")
 
 
-async def test_a_database_of_the_first_schema_is_closed_to_it(transactions: DatabaseTransactions) -> None:
-    """ADR 10, ADR 19: that version knows no table of steps; what it noted of steps is cleared with it."""
+async def test_where_something_was_stored_the_version_before_may_run_on(transactions: DatabaseTransactions) -> None:
+    """ADR 10, ADR 19: until `gateway migrate --finish` what this version writes can be read by the one before."""
     await upgrade(transactions, "0001", migrations_folder())
-    used = "INSERT INTO conversations (id, tenant, attachments, created_at, updated_at) VALUES ('c', 't', 0, :at, :at)"
-    noted = (
-        "INSERT INTO messages (id, conversation_id, sequence_number, role, status, body, digest, weight, created_at,"
-        " request_id, reasoning_events) VALUES ('m', 'c', 0, 'user', 'complete', '{}', '', 1, :at, 'req_1', '[]')"
-    )
-    for sql in (used, noted):
-        query = sa.text(sql).bindparams(sa.bindparam("at", NOW, sa.DateTime(timezone=True)))
-        await transactions.run(lambda connection, query=query: connection.execute(query).close(), write=True)  # type: ignore[misc]
-    await upgrade(transactions, "0018", migrations_folder())
-    assert await transactions.run(oldest_versions) == dict.fromkeys(("0001", *SINCE_STEPS), "0001")
+    query = sa.text("INSERT INTO secrets (name, value) VALUES ('keyed-hash', :value)")
+    await transactions.run(lambda connection: connection.execute(query, {"value": b"x" * 32}).close(), write=True)
     await migrate(transactions)
-    assert (await transactions.run(oldest_versions))[THIS] == "0016"
-    left = sa.select(schema.messages.c.reasoning_events)
-    assert await transactions.run(lambda connection: connection.execute(left).scalars().all()) == [None]
+    assert await transactions.run(oldest_versions) == {"0001": "0001"} | dict.fromkeys(SINCE_STEPS, "0001")
+    store = ConversationStore(transactions, SystemClock())
+    steps = (message("assistant", None, tool_calls=[CALL]), message("tool", "found", tool_call_id="c"))
+    await store.commit(turn("t", "conv_1", new_messages=steps, created=True))
+    assert all(await transactions.run(stored_bodies))
+    assert await finish(transactions) == 1
+    assert await transactions.run(oldest_versions) == {"0001": "0001"} | dict.fromkeys(SINCE_STEPS, "0002")
+    assert not all(await transactions.run(stored_bodies))
+    assert await said(store, "conv_1") == [None, "found", "answer"]
+
+
+def make_preview(connection: sa.Connection) -> None:
+    """Makes schema 0001 what it was before its release, with two chains that say the same."""
+    later = {"ledger": ["end_user"], "completions": ["plan"], "calibrations": ["saved_per_call", "calls_seen"]}
+    for table, columns in later.items():
+        for column in columns:
+            connection.execute(sa.text(f"ALTER TABLE {table} DROP COLUMN {column}"))
+    schema.chains.drop(connection)
+    names = ("digest", "calls", "conversation_id", "tenant", "created_at")
+    old = [sa.Column(name, schema.chains.c[name].type, nullable=False) for name in names]
+    key = sa.PrimaryKeyConstraint("digest", "calls", "conversation_id", name="pk_chains")
+    chains = sa.Table("chains", sa.MetaData(), *old, key, sqlite_with_rowid=False)
+    chains.create(connection)
+    row = {"digest": b"d", "calls": b"", "tenant": "t", "created_at": NOW}
+    connection.execute(chains.insert(), [{**row, "conversation_id": name} for name in ("conv_1", "conv_2")])
+    model = "INSERT INTO calibrations (model, margin, samples, updated_at) VALUES ('m', 1.5, 3, :now)"
+    connection.execute(sa.text(model), {"now": NOW})
+
+
+async def test_a_database_of_a_preview_becomes_that_of_the_release(transactions: DatabaseTransactions) -> None:
+    """`gateway serve` upgrades any earlier schema; the preview writes rows that this one refuses, so it may not run."""
+    await upgrade(transactions, "0001", migrations_folder())
+    await transactions.run(make_preview, write=True)
+    await migrate(transactions)
+    assert await transactions.run(oldest_versions) == {"0001": "0001"} | dict.fromkeys(SINCE_STEPS, "0002")
+
+    def found(connection: sa.Connection) -> tuple[list[str], list[bytes], list[int]]:
+        key = sa.inspect(connection).get_pk_constraint("chains")["constrained_columns"]
+        wholes = connection.execute(sa.select(schema.chains.c.whole).order_by("conversation_id")).scalars()
+        return key, list(wholes), list(connection.execute(sa.select(schema.calibrations.c.calls_seen)).scalars())
+
+    key = ["digest", "calls", "conversation_id", "whole"]
+    assert await transactions.run(found) == (key, [b"conv_1", b"conv_2"], [0])
+    store = ConversationStore(transactions, SystemClock())
+    await store.commit(turn("t", "conv_3", "q1", ["a1"], created=True))
+    assert await said(store, "conv_3") == ["q1", "a1"]
+
+
+async def test_finishing_deletes_failures_that_quote_what_an_older_version_deleted(
+    transactions: DatabaseTransactions,
+) -> None:
+    """§6: a version that knew no failures left them where it deleted a conversation, or a part of one."""
+    await migrate(transactions)
+    store = ConversationStore(transactions, SystemClock())
+    names = ("conv_gone", "conv_cut", "conv_kept")
+    for name in names:
+        await store.commit(turn("t", name, answers=(), created=True, status="failed", entry=quoted("heliotrope")))
+    table = schema.conversations
+
+    def deletes(connection: sa.Connection) -> None:
+        connection.execute(table.delete().where(table.c.id == "conv_gone"))
+        connection.execute(table.update().where(table.c.id == "conv_cut").values(forgotten_at=NOW))
+
+    await transactions.run(deletes, write=True)
+    await finish(transactions)
+    left = sa.select(schema.ledger.c.conversation_id).where(schema.ledger.c.failure.is_not(None))
+    assert await transactions.run(lambda connection: list(connection.execute(left).scalars())) == ["conv_kept"]
+
+
+def test_a_check_says_that_an_upgrade_is_not_finished(empty_storage_url: str) -> None:
+    """§9, ADR 19: until `gateway migrate --finish`, which says what it did."""
+    settings = Settings(storage=StorageSettings(url=empty_storage_url))
+
+    async def used_before() -> None:
+        transactions = open_transactions(settings.storage)
+        await upgrade(transactions, "0001", migrations_folder())
+        query = sa.text("INSERT INTO processes (id, alive_until) VALUES ('older', CURRENT_TIMESTAMP)")
+        await transactions.run(lambda connection: connection.execute(query).close(), write=True)
+        await transactions.close()
+
+    def warnings() -> list[str]:
+        return [each.text for each in check(settings) if each.name == "schema" and not each.ok]
+
+    asyncio.run(used_before())
+    assert [each.ok for each in migrate_now(settings)] == [True]
+    assert "gateway migrate --finish" in warnings()[0]
+    assert [each.ok for each in migrate_now(settings, finishing=True)] == [True, True]
+    assert warnings() == []
 
 
 def test_the_commands_say_beside_whom_they_run(

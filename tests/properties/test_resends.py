@@ -19,6 +19,7 @@ from gateway.core.types.records import ItemQuery
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.database import schema
+from gateway.storage.database.finish import finish
 from gateway.storage.lookup import path_cache
 from tests.properties.materials import words
 from tests.properties.running import CASES, FACTS
@@ -59,12 +60,14 @@ class Side:
         self.records = ConversationRecords(first.transactions, clock, MemoryCache(1000, clock), first.paths)
 
 
-async def _side(folder: Path, name: str, count: int, *, remembers: bool, context: Json = ROOMY) -> Side:
+async def _side(folder: Path, name: str, count: int, *, remembers: bool, finished: bool, context: Json = ROOMY) -> Side:
     reply: list[Json] = [{}]
     settings = Settings.model_validate({"storage": {"url": f"sqlite:///{folder}/{name}.db"}, "context": context})
     made = [InProcess(settings, MODELS, lambda body: reply[0], remembers=remembers) for _ in range(count)]
     for each in made:
         await each.prepare()
+    if finished:  # results of tools stand in `reasoning_events` alone
+        await finish(made[0].transactions)
     return Side(made, reply)
 
 
@@ -196,8 +199,9 @@ async def play(seed: int, folder: Path) -> int:
     """How many requests were recognised by their bytes.
     Raises AssertionError: what is kept of earlier ones made a difference."""
     rng = random.Random(seed)
-    bare = await _side(folder, f"bare{seed}", 1, remembers=False)
-    kept = await _side(folder, f"kept{seed}", 2, remembers=True)
+    finished = rng.random() < 0.7
+    bare = await _side(folder, f"bare{seed}", 1, remembers=False, finished=finished)
+    kept = await _side(folder, f"kept{seed}", 2, remembers=True, finished=finished)
     view: list[Json] = [{"role": "system", "content": words(rng, 700)}] if rng.random() < 0.7 else []
     view.append(_user(rng))
     tools = rng.random() < 0.7
@@ -239,9 +243,9 @@ async def _play_long(seed: int, folder: Path) -> int:
     """A conversation that is far longer than its window, by id or resent. How many requests found what they recall from
     among messages that were kept."""
     rng = random.Random(seed)
-    tools = rng.random() < 0.5
-    bare = await _side(folder, f"bare{seed}", 1, remembers=False, context=NARROW)
-    kept = await _side(folder, f"kept{seed}", 2, remembers=True, context=NARROW)
+    finished, tools = rng.random() < 0.7, rng.random() < 0.5
+    bare = await _side(folder, f"bare{seed}", 1, remembers=False, finished=finished, context=NARROW)
+    kept = await _side(folder, f"kept{seed}", 2, remembers=True, finished=finished, context=NARROW)
     view: list[Json] = []
     for number in range(80):
         view.append({"role": "user", "content": f"{rng.choice(('Always', 'And'))} {words(rng, rng.choice((60, 300)))}"})

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gateway.core import ids, jsons
-from gateway.core.types import chain, items, turn
+from gateway.core.types import chain, items, tool_steps, turn
 from gateway.core.types.chat import COMPLETION_FIELDS
 from gateway.core.types.conversation import ConversationMessage
 from gateway.storage import rows
@@ -77,7 +77,8 @@ def _delete_from_tree(
     """Deletes from a message all but what is `left` of it, and what was made of that. `calls`: ids of deleted calls.
     Returns the changes to its conversation."""
     values: dict[str, Any] = {}
-    below = _below(connection, row.id, stored.id)
+    tree = _MessageTree(connection, row.id)
+    below = tree.below(stored.id)
     if question_columns([rows.message_of(stored).body])["question"] is not None:
         values |= FORGOTTEN
     if left is None:
@@ -89,6 +90,7 @@ def _delete_from_tree(
     _delete_derived(connection, row.id, [stored.id, *below])
     for call_id in filter(None, calls):
         _delete_call(connection, row.id, stored.id, call_id)
+        _delete_step(connection, below, call_id, tree.results(stored.id))
     _delete_from_completion(connection, stored, removed=left is None)
     backfill_digests(connection, row.id)
     delete_plans(connection, row.id)
@@ -106,19 +108,35 @@ def _forgotten(
     return held_groups(connection, tenant, [conversation_id])
 
 
-def _below(connection: sa.Connection, conversation_id: str, message_id: str) -> list[str]:
-    """Lists all messages behind one, in any branch."""
-    children: dict[str | None, list[str]] = {}
-    columns = (MESSAGES.c.id, MESSAGES.c.parent_id)
-    for each in connection.execute(sa.select(*columns).where(MESSAGES.c.conversation_id == conversation_id)):
-        children.setdefault(each.parent_id, []).append(each.id)
-    found: list[str] = []
-    ends = [message_id]
-    while ends:
-        behind = children.get(ends.pop(), [])
-        found += behind
-        ends += behind
-    return found
+class _MessageTree:
+    """A conversation's messages by their parents, without bodies."""
+
+    def __init__(self, connection: sa.Connection, conversation_id: str) -> None:
+        columns = (MESSAGES.c.id, MESSAGES.c.parent_id, MESSAGES.c.role)
+        self._children: dict[str | None, list[str]] = {}
+        self._roles: dict[str, str] = {}
+        for each in connection.execute(sa.select(*columns).where(MESSAGES.c.conversation_id == conversation_id)):
+            self._children.setdefault(each.parent_id, []).append(each.id)
+            self._roles[each.id] = each.role
+
+    def below(self, message_id: str, *, results: bool = False) -> list[str]:
+        """Lists all messages behind one, in any branch; with `results` only the results directly behind it."""
+        found: list[str] = []
+        ends = [message_id]
+        while ends:
+            children = self._children.get(ends.pop(), [])
+            if results:
+                children = [child for child in children if self._roles[child] in tool_steps.RESULT_ROLES]
+            found += children
+            ends += children
+        return found
+
+    def results(self, message_id: str) -> frozenset[str]:
+        """Returns the tool results that a call, or a result, may be about."""
+        own = (
+            [message_id] if self._roles[message_id] in tool_steps.RESULT_ROLES else self.below(message_id, results=True)
+        )
+        return frozenset(own)
 
 
 def _delete_message(connection: sa.Connection, row: Any, stored: Any) -> dict[str, Any]:
@@ -163,6 +181,23 @@ def _delete_call(connection: sa.Connection, conversation_id: str, message_id: st
     called = (STEPS.c.call_message_id == message_id, STEPS.c.tool_call_id == text_of_step(call_id))
     of_it = STEPS.update().where(STEPS.c.conversation_id == conversation_id, *called)
     connection.execute(of_it.values(**NO_CALL))
+
+
+def _delete_step(connection: sa.Connection, ids: list[str], call_id: str, results: frozenset[str]) -> None:
+    """Removes a deleted call or result from the tool steps that the previous version stored with answers. Ids of calls
+    may repeat, so the ids of the results count."""
+    columns = sa.select(MESSAGES.c.id, MESSAGES.c.reasoning_events).where(MESSAGES.c.reasoning_events.is_not(None))
+    for batch in _batches(ids):
+        for each in connection.execute(columns.where(MESSAGES.c.id.in_(batch))).all():
+            events = jsons.loads_stored(each.reasoning_events)
+            kept = [
+                event
+                for event in events
+                if event.get("tool_call_id") != call_id or event.get("result_message_id", "") not in {"", *results}
+            ]
+            text = jsons.dumps_stored(kept) if kept else None
+            values = for_row(MESSAGES, {"reasoning_events": text}, each.id)
+            connection.execute(MESSAGES.update().where(MESSAGES.c.id == each.id).values(**values))
 
 
 def delete_plans(connection: sa.Connection, conversation_id: str) -> None:

@@ -36,7 +36,7 @@ from gateway.storage.lookup.locate import (
 from gateway.storage.lookup.segments import OPEN_STEP, marked, pin, pinned_ids, unpin
 from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.questions import question_columns
-from gateway.storage.turns.steps import INSERT_STEPS, step_rows
+from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
 from gateway.storage.turns.write_turn import INSERT_MESSAGES
 
 BATCH = 100
@@ -280,7 +280,7 @@ def add(
         made += items.items_of(replace(message, message_id=message_id), calls)
         head = message_id
     pairs = list(zip(messages, values, strict=True))
-    steps = step_rows(step, pairs)
+    steps = step_rows(step, pairs, apart=results_apart(connection))
     INSERT_MESSAGES(connection, values)
     INSERT_STEPS(connection, steps)
     write_links(connection, conversation_id, links.items())

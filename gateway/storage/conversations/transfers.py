@@ -22,7 +22,7 @@ from gateway.storage.lookup.segments import pinned_ids
 from gateway.storage.turns.message_rows import message_row
 from gateway.storage.turns.questions import question_columns
 from gateway.storage.turns.standing import StoredPaths, needed_messages, whole
-from gateway.storage.turns.steps import INSERT_STEPS, OpenToolCalls, step_row
+from gateway.storage.turns.steps import INSERT_STEPS, OpenToolCalls, results_apart, step_row
 
 BATCH = 500
 INSERT_MESSAGES = RowInsert(schema.messages)
@@ -150,8 +150,16 @@ def _steps(made: records.ImportedConversation, messages: list[Row]) -> list[Row]
             continue
         calls[index] = calls[each.parent].branched() if each.parent in calls else OpenToolCalls()
         answer = answers.get(row["request_id"], (0, None))[1]
-        steps.append(step_row(calls[index], body, row, answer))
+        steps.append(step_row(calls[index], body, row, answer, apart=True))
     return steps
+
+
+def _into_messages(made: ImportRows) -> None:
+    """Moves the bodies of results back into messages, for a database that an older version may read."""
+    rows = {row["id"]: row for row in made.messages}
+    for step in made.steps:
+        if step["result"] is not None:
+            rows[step["message_id"]]["body"], step["result"] = step["result"], None
 
 
 def _chains(made: records.ImportedConversation, ids: list[str]) -> tuple[dict[str, Row], dict[bytes, str]]:
@@ -177,6 +185,8 @@ def _age(each: records.ImportedMessage) -> tuple[int, datetime]:
 
 def write_import(connection: sa.Connection, made: ImportRows, now: datetime) -> records.ImportResult:
     """Writes all rows of an import. A session name that the tenant has already stays with its conversation."""
+    if not results_apart(connection):
+        _into_messages(made)
     connection.execute(schema.conversations.insert().values(**for_row(schema.conversations, made.conversation)))
     for digest, text in sorted(made.large.items()):  # the order in which they are locked
         write_text(connection, made.conversation["tenant"], digest, text, now)

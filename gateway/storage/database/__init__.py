@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gateway.core.faces import lazy_face
 
 if TYPE_CHECKING:
-    from gateway.storage.database import migrate, sqlite
+    from gateway.storage.database import finish, migrate, sqlite
     from gateway.storage.database.migrate import SchemaState, shown
     from gateway.storage.database.schema import REVISION
     from gateway.storage.database.sqlite import DatabaseTransactions
@@ -19,6 +19,7 @@ __all__ = [
     "DatabaseClient",
     "DatabaseTransactions",
     "SchemaState",
+    "finish",
     "migrate",
     "reads",
     "shown",

@@ -362,7 +362,7 @@ admin_events = Table(
 previous digest. `actor`: the id of the key; NULL: a command. `details`: JSON without content or secrets."""
 
 
-REVISION = "0019"
+REVISION = "0018"
 """The Alembic revision that this version of the code needs."""
 OF_INSTRUCTIONS = "role IN ('system', 'developer')"
 """Selects system messages exactly as their index states it: a query with the same text uses the index."""
@@ -461,8 +461,8 @@ messages = Table(
     Index(None, "conversation_id", "sequence_number"),
     index_where("ix_messages_instructions", "conversation_id", "sequence_number", where=OF_INSTRUCTIONS),
 )
-"""`body` is empty where the table `reasoning_events` holds it. The column `reasoning_events` is empty: the first schema
-had it. `restored` has three values. True: what the client does not send is restored in this branch. False: tool calls
+"""`body` is empty where the table `reasoning_events` holds it. The column `reasoning_events` was filled by the previous
+version. `restored` has three values. True: what the client does not send is restored in this branch. False: tool calls
 of a client that had not proven that the conversation is its own; their ids are no evidence of that (guarantee §3.2).
 NULL: neither. `costs`: of an answer, the sums of its branch up to it (guarantee §6)."""
 
@@ -483,7 +483,7 @@ reasoning_events = Table(
     sqlite_with_rowid=False,
 )
 """Tool steps, one row each (ADR 19). `message_id`: the message that brought the result, and so its place in the chain.
-`result`: that message's body; NULL where `messages.body` holds it, which the first schema had not empty.
+`result`: that message's body; NULL while an older version may read it: `messages.body`, empty otherwise, holds it then.
 The call is number `position` of the message `call_message_id`; NULL where the call is unknown. `answer_id`: the answer
 that the step led to."""
 

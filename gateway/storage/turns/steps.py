@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from copy import copy
 from datetime import datetime
 from typing import Any
+from weakref import WeakSet
+
+import sqlalchemy as sa
 
 from gateway.core.types import tool_steps
 from gateway.core.types.conversation import ConversationMessage
@@ -11,8 +14,24 @@ from gateway.storage.database import schema
 from gateway.storage.encryption.columns import RowInsert
 
 INSERT_STEPS = RowInsert(schema.reasoning_events)
+SINCE = "0002"
+"""The revision from which on results may stand in `reasoning_events`."""
 NO_CALL = dict.fromkeys(("call_message_id", "position", "tool", "arguments", "called_at"))
 Row = dict[str, Any]
+_finished: WeakSet[sa.Engine] = WeakSet()
+
+
+def results_apart(connection: sa.Connection) -> bool:
+    """Returns whether results are written to `reasoning_events`. They stay in their messages as long as older versions,
+    which do not know that table, may run on the database. Once true, it stays true."""
+    if connection.engine in _finished:
+        return True
+    table = schema.schema_revisions
+    oldest = connection.execute(sa.select(table.c.oldest).where(table.c.revision == SINCE)).scalar()
+    if oldest is None or oldest < SINCE:
+        return False
+    _finished.add(connection.engine)
+    return True
 
 
 class OpenToolCalls:
@@ -52,11 +71,13 @@ def step_rows(
     open_step: Sequence[ConversationMessage],
     new: Sequence[tuple[ConversationMessage, Row]],
     answer_id: str | None = None,
+    *,
+    apart: bool,
 ) -> list[Row]:
     """Builds the rows of the results among new messages.
     `open_step`: the message whose calls the first new ones may answer, and the results that followed it. `new`:
-    consecutive messages, each with its row of `messages`. The bodies of results move from these rows to those of the
-    steps."""
+    consecutive messages, each with its row of `messages`. With `apart` the bodies of results move from these rows to
+    those of the steps."""
     calls = OpenToolCalls()
     for message in open_step:
         if message.role in tool_steps.RESULT_ROLES:
@@ -68,22 +89,23 @@ def step_rows(
         if message.role not in tool_steps.RESULT_ROLES:
             calls = OpenToolCalls(row["id"], message.body, row["created_at"])
             continue
-        found.append(step_row(calls, message.body, row, answer_id))
+        found.append(step_row(calls, message.body, row, answer_id, apart=apart))
     return found
 
 
-def step_row(calls: OpenToolCalls, result: dict[str, Any], row: Row, answer_id: str | None) -> Row:
+def step_row(calls: OpenToolCalls, result: dict[str, Any], row: Row, answer_id: str | None, *, apart: bool) -> Row:
     """Builds the row of one step. `result`: the message that answers one of the calls; `row`: its row of `messages`."""
     step = {
         "conversation_id": row["conversation_id"],
         "message_id": row["id"],
         "tool_call_id": text_of_step(str(result.get("tool_call_id") or result.get("name"))),
-        "result": row["body"],
+        "result": row["body"] if apart else None,
         "answer_id": answer_id,
         "answered_at": row["created_at"],
         **calls.answered_by(result),
     }
-    row["body"] = ""
+    if apart:
+        row["body"] = ""
     return step
 
 

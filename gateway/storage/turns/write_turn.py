@@ -36,7 +36,7 @@ from gateway.storage.turns.roll_ups import (
     lock_users,
     with_more,
 )
-from gateway.storage.turns.steps import INSERT_STEPS, step_rows
+from gateway.storage.turns.steps import INSERT_STEPS, results_apart, step_rows
 
 NOTHING_MORE = dict.fromkeys(column.name for column in schema.conversations.columns)
 """A row without values, for columns that a turn does not set in a new conversation."""
@@ -228,7 +228,7 @@ def _steps(connection: sa.Connection, turn: turn.StoredTurn, messages: list[dict
         return []
     answer_id = messages[len(new)]["id"] if len(messages) > len(new) else None
     pairs = list(zip(new, messages, strict=False))
-    return step_rows(turn.open_step, pairs, answer_id)
+    return step_rows(turn.open_step, pairs, answer_id, apart=results_apart(connection))
 
 
 def _without_deleted_instructions(connection: sa.Connection, turn: turn.StoredTurn) -> turn.StoredTurn:
