@@ -247,8 +247,8 @@ class CompletionHandler:
         self, scope: Scope, receive: Receive, send: Send, adapter: ApiAdapter, caller: RequestCaller | None
     ) -> PausedRequest | None:
         at, started = self.clock.now(), self.clock.monotonic()
-        key = keyed(scope)
         caller = caller or await self._auth.caller(scope)
+        key = keyed(scope)
         facts = scope["gateway"]
         note_caller(facts, caller)
         with self._large_bodies.place(caller.tenant) as place:

@@ -319,7 +319,7 @@ PATH = re.compile(
 EDIT_TOOL_NAME = re.compile(r"edit|write|patch|replace|insert|update", re.IGNORECASE)
 """Names of tools that change files."""
 PATCH = re.compile(r"^\*\*\* (?:Update|Add) File: (\S+)", re.MULTILINE)
-IN_SHELL = re.compile(r"\bsed\s+-i\S*|\btee\s+(?:-a\s+)?|(?<![0-9&<>-])>{1,2}(?![&>])")
+IN_SHELL = re.compile(r"\bsed\s+-i\S*|\btee\s+(?:-a\s+)?|(?<![0-9&<>=-])>{1,2}(?![&>=])")
 """How shells change files; the names follow."""
 KEPT_LOOKAHEAD_CHARS = 400
 """Characters after such a word in which the names are looked for."""

@@ -199,13 +199,13 @@ class RequestPreparer:
             return prepared
         counter = self._parts.counters.counter(prepared.facts)
         most = room = budget.tokens
-        for _ in range(SURPLUS_TRIES + 1):
+        for left in range(SURPLUS_TRIES, -1, -1):
             surplus = sum([await hook(prepared, counter) for hook in hooks])
             prepared = replace(prepared, surplus=surplus)
             if most is None or room is None or not surplus or _tokens(prepared) <= most:
                 return prepared
             room = min(room - 1, most - surplus)
-            if room <= 0:
+            if room <= 0 or not left:
                 break
             prepared = (await self._built(run, prepared, replace(budget, tokens=room)))[0]
         raise errors.ContextLengthExceeded(budget.overflow(_tokens(prepared)), param="messages")
@@ -671,6 +671,7 @@ class RequestAttempts:
         if asked.is_proxied:
             run.continue_as(replace(run.prepared, own=await whole_files.passed_on(asked, self.files)))
             return None
+        began = clock.monotonic()
         rebuilt = await preparer.rebuilt(run.prepared)
         at = clock.monotonic()
         try:
@@ -686,7 +687,7 @@ class RequestAttempts:
         if made.features.on_payload:
             run.continue_as(made)
             made = await preparer.with_surplus(run, made)
-        run.timings.update(rebuild=at - asked.started, plan=clock.monotonic() - at)
+        run.timings.update(rebuild=at - began, plan=clock.monotonic() - at)
         conversation_id = made.history.conversation_id if made.history else None
         made = made if made.conversation_id == conversation_id else replace(made, conversation_id=conversation_id)
         run.continue_as(made)

@@ -78,18 +78,18 @@ class OpenCalls:
             context = prepared.context
             tokens = context.fitted.tokens if context is not None else prepared.request.size // BYTES_PER_TOKEN
             calls.append(priced_prompt(route, tokens, prepared.facts.prices))
-        request, key = run.asked, run.asked.caller
+        request, caller = run.asked, run.asked.caller
         is_new = prepared.history is not None and prepared.history.created  # not stored yet: no bill can name it
         facts = {
-            "tenant": key.tenant,
+            "tenant": caller.tenant,
             "conversation_id": None if is_new else prepared.conversation_id,
             "completion_id": run.completion_id,
             "model": request.model,
             "stream": request.stream,
             "end_user": request.end_user,
             "agent": request.agent.agent_id if request.agent is not None else None,
-            "key_id": key.key_id,
-            "project": key.project,
+            "key_id": caller.key_id,
+            "project": caller.project,
             "endpoint": request.api,
             "route": asked,
             "goal": request.options.goal.value,
@@ -99,6 +99,7 @@ class OpenCalls:
         except errors.StorageReadOnly:
             raise
         except errors.StorageUnavailable:
+            run.noted_calls = (*state, None)  # perhaps not written: the next try writes it
             if prepared.conversation_id is not None and request.store:
                 raise
 

@@ -58,10 +58,9 @@ class TurnCommits:
         self._late = _LateBills(store)
         self._writing: dict[str, turn.LedgerEntry] = {}
 
-    async def commit(self, commit: turn.TurnCommit, admission: HeldAdmission | None, lost: str | None = None) -> None:
+    async def commit(self, commit: turn.TurnCommit, admission: HeldAdmission | None) -> None:
         """Writes a turn and its bill. A bill that the storage does not take waits.
-        `admission`: the request's reservations in budgets and limits; `lost`: the error code for a bill that has none,
-        if its turn could not be stored.
+        `admission`: the request's reservations in budgets and limits.
         Raises StorageUnavailable: the turn is not stored; its bill waits."""
         entry = commit.ledger
         self._writing[entry.request_id] = entry
@@ -73,7 +72,8 @@ class TurnCommits:
             if self._telemetry.is_listening:
                 self._telemetry.settled(commit)
         except errors.StorageUnavailable:
-            alone = replace(entry, error_code=entry.error_code or (lost if commit.turn is not None else None))
+            lost = "turn_not_stored" if commit.turn is not None else None
+            alone = replace(entry, error_code=entry.error_code or lost)
             claim = commit.claim if commit.turn is None else None
             late = turn.TurnCommit(alone, chains=commit.chains, claim=claim, again=True)
             self._late.add(late, budgets.owed(admission, entry) if admission is not None else None)
@@ -164,8 +164,8 @@ def log_fields(entry: turn.LedgerEntry) -> dict[str, object]:
 
 MAX_TURN_WAIT_SECONDS = 5.0
 """Longest wait of a request for the turn before it."""
-PASSES = 3
-"""Passes of the event loop within which a closed connection is noticed."""
+LOOP_TURNS = 3
+"""Turns of the event loop within which a closed connection is noticed."""
 Key = tuple[Hashable, ...]
 
 
@@ -225,7 +225,7 @@ class RunningTurns:
         keys = {*_conversation_keys(request), *(_said(request, digest) for digest in chain)}
         if not self._found(keys):
             return
-        for _ in range(PASSES):
+        for _ in range(LOOP_TURNS):
             await asyncio.sleep(0)
         try:
             async with asyncio.timeout(self._seconds):
@@ -306,7 +306,7 @@ class RequestSettlement:
 
     async def _written(self, run: RequestRun, commit: turn.TurnCommit, settled: SettledRequest) -> None:
         try:
-            await self._commits.commit(commit, run.prepared.request.admission, "turn_not_stored")
+            await self._commits.commit(commit, run.prepared.request.admission)
             await self._recorder.keep(settled)
         except errors.StorageUnavailable:
             raise
@@ -321,7 +321,11 @@ class RequestSettlement:
         if attempted.outcome.status == "failed":
             return
         prepared = attempted.prepared
-        reason = await offload_if(prepared.prompt_bytes >= CHAIN_BYTES, self._prefixes.broken, prepared)
+        try:
+            reason = await offload_if(prepared.prompt_bytes >= CHAIN_BYTES, self._prefixes.broken, prepared)
+        except Exception as fault:  # noqa: BLE001 - a fault costs a metric, not the answer
+            log.fault("prefix_not_compared", fault, request_id=prepared.request.request_id)
+            return
         if reason is not None:
             self.metrics.prefix_broken(prepared.asked.model, reason)
 
@@ -396,10 +400,10 @@ class RequestSettlement:
         """Settles a request with the first of these outcomes that can be stored; returns whether it was the first of
         all."""
         try:
-            for each in outcomes:
+            for number, each in enumerate(outcomes):
                 try:
                     await self.settle(run, each)
-                    return each is outcomes[0]
+                    return number == 0
                 except errors.StorageUnavailable:
                     log.warning("turn_not_stored", request_id=run.asked.request_id, status=each.status)
                     break

@@ -162,6 +162,50 @@ async def test_s6_a_fault_of_what_is_stored_charges_nothing_that_was_free(
             assert [call.total for call in bill.calls] == [0] if bill is not None else faults == 2
 
 
+async def test_an_error_names_no_conversation_whose_turn_could_not_be_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr("gateway.pipeline.stored_turn.stored_turn", broken)
+    async with world(tmp_path, LATE) as made:
+        request = made.request()
+        with pytest.raises(errors.UpstreamTimeout) as raised:
+            await made.answer(request)
+        assert purposes(await made.bill(request)) == [("primary", "openai/m")]
+        assert "x-conversation-id" not in raised.value.headers
+
+
+async def test_s6_what_the_storage_did_not_note_of_a_call_is_noted_with_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the try in between costs nothing, so that nothing else has changed."""
+    async with world(tmp_path) as made:
+        noted: list[OpenCallRow] = []
+
+        async def is_down(call: OpenCallRow) -> None:
+            noted.append(call)
+            raise errors.StorageUnavailable("down")
+
+        monkeypatch.setattr(made.inside.store, "open_call", is_down)
+        run = await made.pipeline._new_run(made.request(store=False))
+        await made.pipeline._attempts.make_ready(run)
+        for _ in range(2):
+            await made.pipeline.settlement.open_calls.begin(run, run.prepared)
+        assert len(noted) == 2
+        made.pipeline.settlement.abandon(run)
+
+
+async def test_a_fault_of_the_prefix_metric_costs_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr("gateway.pipeline.settlement.PromptPrefixes.broken", broken)
+    async with world(tmp_path) as made:
+        assert (await made.answer(made.request())).body["choices"]
+
+
 @pytest.mark.parametrize(("error", "calls"), [(LATE, [("primary", "openai/m")]), (DOWN, [("primary", "openai/m")])])
 async def test_an_error_is_committed_before_it_is_told(
     tmp_path: Path, error: errors.GatewayError, calls: list[tuple[str, str]]
