@@ -41,12 +41,12 @@ from gateway.core.formats.stream_record import Chunks
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types import chat, turn
 from gateway.core.types.chat import ChatRequest, RequestCaller
-from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.conversation import UNNAMED
 from gateway.pipeline import IdempotencyGate, LimitedPipeline, PausedRequest, RunPermit, StreamedAnswer, WholeCompletion
 
 KEY = b"idempotency-key"
 MAX_KEY_CHARS = 255
-MEANING = frozenset(
+SEMANTIC_HEADERS = frozenset(
     (
         b"x-conversation-id",
         b"x-context-session",
@@ -79,7 +79,7 @@ def keyed(scope: Scope) -> KeyedRequest | None:
         return None
     if len(keys) > 1:
         raise errors.invalid("Idempotency-Key", "must be sent once; there are several that differ")
-    meaning = [name + b":" + value for name, value in scope["headers"] if name in MEANING and value]
+    meaning = [name + b":" + value for name, value in scope["headers"] if name in SEMANTIC_HEADERS and value]
     return KeyedRequest(_checked(keys.pop()), b"\n".join(sorted(meaning)))
 
 
@@ -119,8 +119,8 @@ def _checked(value: bytes) -> str:
 
 
 T = TypeVar("T")
-TOLD = (b"x-", b"anthropic-")
-"""The prefix of headers that an adapter gets."""
+ADAPTER_HEADER_PREFIXES = (b"x-", b"anthropic-")
+"""Prefixes of the headers that an adapter gets."""
 
 
 class StreamWriter(Protocol):
@@ -251,8 +251,8 @@ class CompletionHandler:
         key = keyed(scope)
         facts = scope["gateway"]
         note_caller(facts, caller)
-        with self._large_bodies.place(caller.tenant) as place:
-            raw = await read_body(scope, receive, self._max_body_bytes, place)
+        with self._large_bodies.place(caller.tenant) as slot:
+            raw = await read_body(scope, receive, self._max_body_bytes, slot)
             client = scope.get(CLIENT)
             has_left = chat.never_leaves if client is None else client.has_left
             arrival = RequestArrival(facts["request_id"], at, started, len(raw), facts, has_left)
@@ -261,39 +261,41 @@ class CompletionHandler:
                 await request(scope, send)
                 return None
             identity = await identify(key, caller.tenant, raw, self._idempotency.secret) if key else None
-            way = _RequestScope(request, adapter, scope, receive, send, place)
+            exchange = _RequestScope(request, adapter, scope, receive, send, slot)
             with adapter.holding(raw, request):
                 del raw
                 if request.options.dry_run:
-                    return await self._dry_run(way)
+                    return await self._dry_run(exchange)
                 if request.stream:
-                    return await self._kept_alive(identity, way)
-                return await self._answered(identity, way)
+                    return await self._answer_stream(identity, exchange)
+                return await self._answered(identity, exchange)
 
-    async def _answered(self, identity: turn.RequestIdentity | None, way: "_RequestScope") -> PausedRequest | None:
-        return await (self._respond(way) if identity is None else self._respond_once(identity, way))
+    async def _answered(self, identity: turn.RequestIdentity | None, exchange: "_RequestScope") -> PausedRequest | None:
+        return await (self._respond(exchange) if identity is None else self._respond_once(identity, exchange))
 
-    async def _kept_alive(self, identity: turn.RequestIdentity | None, way: "_RequestScope") -> PausedRequest | None:
-        """Sends a stream that has keepalives, and ends with its key. A failure after the first keepalive is an event in
-        it, as is the end of the server."""
-        way.writer = writer = way.adapter.writer(way.request)
-        kept = KeptAlive(way.send, self._keepalive, writer.alive)
-        way.send = way.scope[SENDING] = kept
+    async def _answer_stream(
+        self, identity: turn.RequestIdentity | None, exchange: "_RequestScope"
+    ) -> PausedRequest | None:
+        """Answers with a stream that has keepalives, and is cut off when the caller's key is revoked or expires. A
+        failure after the first keepalive is an event in it, as is the end of the server."""
+        exchange.writer = writer = exchange.adapter.writer(exchange.request)
+        kept = KeptAlive(exchange.send, self._keepalive, writer.alive)
+        exchange.send = exchange.scope[SENDING] = kept
         signs = chat.SIGNS.set(kept.heard)
         try:
-            with self._auth.watch.holding(way.scope, way.request.caller):
-                return await self._answered(identity, way)
+            with self._auth.watch.holding(exchange.scope, exchange.request.caller):
+                return await self._answered(identity, exchange)
         except ClientDisconnected:
             raise
         except asyncio.CancelledError as error:
             if kept.is_under_way and errors.cancellation_code(error) == errors.ShuttingDown.code:
-                await kept({"type": "http.response.body", "body": _faulty(way, writer, errors.ShuttingDown())})
+                await kept({"type": "http.response.body", "body": _faulty(exchange, writer, errors.ShuttingDown())})
             raise
         except Exception as error:
             if not kept.is_under_way:
                 raise
-            fault = as_gateway_error(error, way.request.request_id)
-            await kept({"type": "http.response.body", "body": _faulty(way, writer, fault)})
+            fault = as_gateway_error(error, exchange.request.request_id)
+            await kept({"type": "http.response.body", "body": _faulty(exchange, writer, fault)})
             return None
         finally:
             chat.SIGNS.reset(signs)
@@ -309,7 +311,7 @@ class CompletionHandler:
         while (request := await offload_if(is_large, read)) is None:
             if (instead := await adapter.look_up(caller)) is not None:
                 return instead
-        if request.keeps_content or request.conversation != ConversationRef():
+        if request.keeps_content or request.conversation != UNNAMED:
             check_known(caller.tenant)
         scope["gateway"].update(model=request.model, stream=request.stream)
         if not request.store:
@@ -318,37 +320,43 @@ class CompletionHandler:
             scope["gateway"]["agent"] = request.agent.agent_id
         return request
 
-    async def _dry_run(self, way: "_RequestScope") -> PausedRequest | None:
-        estimate = await until_disconnect(way.receive, self._pipeline.of(way.request.caller).dry_run(way.request))
+    async def _dry_run(self, exchange: "_RequestScope") -> PausedRequest | None:
+        estimate = await until_disconnect(
+            exchange.receive, self._pipeline.of(exchange.request.caller).dry_run(exchange.request)
+        )
         if isinstance(estimate, PausedRequest):
             return estimate
         bill = estimate["response_metadata"]
         headers = answer_headers(bill["conversation_id"], bill["cost"]["total_cost"])
-        await send_json(way.send, 200, estimate, headers)
+        await send_json(exchange.send, 200, estimate, headers)
         return None
 
-    async def _respond(self, way: "_RequestScope") -> PausedRequest | None:
-        if way.request.stream:
-            return await until_disconnect(way.receive, self._stream(way))
-        completion = await until_disconnect(way.receive, self._pipeline.of(way.request.caller).answer(way.request))
-        return await self._send_completion(completion, way)
+    async def _respond(self, exchange: "_RequestScope") -> PausedRequest | None:
+        if exchange.request.stream:
+            return await until_disconnect(exchange.receive, self._stream(exchange))
+        completion = await until_disconnect(
+            exchange.receive, self._pipeline.of(exchange.request.caller).answer(exchange.request)
+        )
+        return await self._send_completion(completion, exchange)
 
-    async def _respond_once(self, identity: turn.RequestIdentity, way: "_RequestScope") -> PausedRequest | None:
+    async def _respond_once(self, identity: turn.RequestIdentity, exchange: "_RequestScope") -> PausedRequest | None:
         """Runs the request, or sends the answer that was given before."""
-        admitted = await until_disconnect(way.receive, self._idempotency.admit(identity, way.request))
+        admitted = await until_disconnect(exchange.receive, self._idempotency.admit(identity, exchange.request))
         if isinstance(admitted, turn.StoredCompletion):
-            way.scope["gateway"]["replayed"] = True
-            way.scope["gateway"]["conversation_id"] = admitted.ledger.conversation_id
-            await _replay(way, admitted)
+            exchange.scope["gateway"]["replayed"] = True
+            exchange.scope["gateway"]["conversation_id"] = admitted.ledger.conversation_id
+            await _replay(exchange, admitted)
             return None
-        way.request = request = replace(way.request, claim=admitted.claim)
+        exchange.request = request = replace(exchange.request, claim=admitted.claim)
         if request.stream or not request.keeps_content:
             with admitted:
-                return await self._respond(way)
-        completion = await self._answer_in_any_case(admitted, replace(request, has_left=chat.never_leaves), way.receive)
-        return await self._send_completion(completion, way)
+                return await self._respond(exchange)
+        completion = await self._answer_detached(
+            admitted, replace(request, has_left=chat.never_leaves), exchange.receive
+        )
+        return await self._send_completion(completion, exchange)
 
-    async def _answer_in_any_case(
+    async def _answer_detached(
         self, permit: RunPermit, request: ChatRequest, receive: Receive
     ) -> WholeCompletion | PausedRequest:
         """Returns the answer, which is finished and stored even if the client leaves: it is found again by its key, so
@@ -372,24 +380,24 @@ class CompletionHandler:
         await self._unattended.cancel(errors.ShuttingDown.code)
 
     async def _send_completion(
-        self, completion: WholeCompletion | PausedRequest, way: "_RequestScope"
+        self, completion: WholeCompletion | PausedRequest, exchange: "_RequestScope"
     ) -> PausedRequest | None:
         if isinstance(completion, PausedRequest):
             return completion
         headers = {**completion.headers, **answer_headers(completion.conversation_id, completion.cost)}
-        way.scope["gateway"]["conversation_id"] = completion.conversation_id
-        content = way.adapter.whole(completion.body, way.request)
+        exchange.scope["gateway"]["conversation_id"] = completion.conversation_id
+        content = exchange.adapter.whole(completion.body, exchange.request)
         with self._large_bodies.occupied(len(content)):
-            await send_json_bytes(way.send, 200, content, headers)
+            await send_json_bytes(exchange.send, 200, content, headers)
         return None
 
-    async def _stream(self, way: "_RequestScope") -> PausedRequest | None:
-        answer = await self._pipeline.of(way.request.caller).stream(way.request)
+    async def _stream(self, exchange: "_RequestScope") -> PausedRequest | None:
+        answer = await self._pipeline.of(exchange.request.caller).stream(exchange.request)
         if isinstance(answer, PausedRequest):
             return answer
-        way.place.release()
+        exchange.slot.release()
         try:
-            await _send_stream(answer, way)
+            await _send_stream(answer, exchange)
         finally:
             await answer.aclose()
         return None
@@ -400,7 +408,7 @@ def told_headers(scope: Scope) -> dict[str, str]:
     return {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in scope["headers"]
-        if name.startswith(TOLD) and name != b"x-api-key"
+        if name.startswith(ADAPTER_HEADER_PREFIXES) and name != b"x-api-key"
     }
 
 
@@ -413,41 +421,41 @@ class _RequestScope:
     scope: Scope
     receive: Receive
     send: Send
-    place: BodySlot
+    slot: BodySlot
     writer: StreamWriter = field(init=False)
 
 
-async def _send_stream(answer: StreamedAnswer, way: _RequestScope) -> None:
-    way.scope["gateway"]["conversation_id"] = answer.conversation_id
+async def _send_stream(answer: StreamedAnswer, exchange: _RequestScope) -> None:
+    exchange.scope["gateway"]["conversation_id"] = answer.conversation_id
     headers = {**answer.headers, **EVENT_STREAM, **answer_headers(answer.conversation_id)}
-    await send_start(way.send, 200, headers)
-    writer = way.writer
+    await send_start(exchange.send, 200, headers)
+    writer = exchange.writer
     try:
-        await answer.send_to(_EventStream(way.send, way.scope.get(CLIENT), writer))
+        await answer.send_to(_EventStream(exchange.send, exchange.scope.get(CLIENT), writer))
         end = writer.end()
     except errors.GatewayError as error:
-        end = _faulty(way, writer, error)
-    await way.send({"type": "http.response.body", "body": end})
+        end = _faulty(exchange, writer, error)
+    await exchange.send({"type": "http.response.body", "body": end})
 
 
-def _faulty(way: _RequestScope, writer: StreamWriter, error: errors.GatewayError) -> bytes:
+def _faulty(exchange: _RequestScope, writer: StreamWriter, error: errors.GatewayError) -> bytes:
     """Encodes the end of an answer whose status is sent already: an error event, not the end of a whole one (§7)."""
-    note_fault(way.scope["gateway"], error)
-    renamed(error, way.adapter.external_field_name)
+    note_fault(exchange.scope["gateway"], error)
+    renamed(error, exchange.adapter.external_field_name)
     return writer.fault(error)
 
 
-async def _replay(way: _RequestScope, stored: turn.StoredCompletion) -> None:
+async def _replay(exchange: _RequestScope, stored: turn.StoredCompletion) -> None:
     """Sends the stored first answer in the form that the request asks for."""
     body, conversation_id, cost = stored_answer(stored)
-    request, adapter = way.request, way.adapter
+    request, adapter = exchange.request, exchange.adapter
     if not request.stream:
         headers = {**REPLAYED, **answer_headers(conversation_id, cost)}
-        await send_json_bytes(way.send, 200, adapter.whole(body, request), headers)
+        await send_json_bytes(exchange.send, 200, adapter.whole(body, request), headers)
         return
-    await send_start(way.send, 200, {**EVENT_STREAM, **REPLAYED, **answer_headers(conversation_id)})
+    await send_start(exchange.send, 200, {**EVENT_STREAM, **REPLAYED, **answer_headers(conversation_id)})
     chunks = replayed_chunks(body, request.choices, include_usage=request.include_usage)
-    await way.send({"type": "http.response.body", "body": way.writer.events(chunks) + way.writer.end()})
+    await exchange.send({"type": "http.response.body", "body": exchange.writer.events(chunks) + exchange.writer.end()})
 
 
 class _EventStream:

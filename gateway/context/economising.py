@@ -168,8 +168,8 @@ def _as_fitted(measured: MeasuredInputs, fitted: PackedWindow) -> MeasuredInputs
 
 
 def _is_cold(measured: MeasuredInputs) -> bool:
-    """Returns whether nothing of the prompt can still be in the provider's cache, as this request or the previous one
-    wanted it."""
+    """Returns whether the provider's cache of this prompt has expired: the conversation was idle for longer than the
+    lifetime that this request and the previous one asked for."""
     inputs, history = measured.inputs, measured.inputs.history
     if history.used_at is None:
         return False

@@ -351,9 +351,9 @@ def fitted_as_sent(
         first += 1
     while last > first and roles[last] != "user":
         last -= 1
-    system, in_full = counter.estimate_texts(texts[:first], lengths[:first])
-    history, also = counter.estimate_texts(texts[first:last], lengths[first:last])
-    current, too = counter.estimate_texts(texts[last:], lengths[last:])
+    system, is_exact = counter.estimate_texts(texts[:first], lengths[:first])
+    history, is_history_exact = counter.estimate_texts(texts[first:last], lengths[first:last])
+    current, is_current_exact = counter.estimate_texts(texts[last:], lengths[last:])
     breakdown = {
         "system": system + REPLY_TOKENS,
         "tools": 0,
@@ -362,12 +362,12 @@ def fitted_as_sent(
         "current": current,
     }
     tokens, forwarded = sum(breakdown.values()), ForwardedMessages(list(messages), [])
-    estimated = not (in_full and also and too and counter.is_own)
+    estimated = not (is_exact and is_history_exact and is_current_exact and counter.is_own)
     return PackedWindow(WindowSelection(), forwarded, tokens, exact=False, breakdown=breakdown, estimated=estimated)
 
 
 NO_RANKING = PassageRanking()
-NOBODYS = PlannerAccess()
+NO_PLANNERS = PlannerAccess()
 
 
 class ContextManager:
@@ -399,7 +399,7 @@ class ContextManager:
         history: ConversationHistory,
         facts: ModelFacts,
         budget: PromptBudget,
-        access: PlannerAccess | None = None,
+        access: PlannerAccess = NO_PLANNERS,
     ) -> BuiltContext:
         """Gathers the inputs; decides without a plan, and asks for a plan if one is called for; fits by it; economises,
         which may replace old results in the window by labels if that pays; and renders.
@@ -408,7 +408,6 @@ class ContextManager:
         no readable document, or names as an image what is none; names the part; NotFound: a part names a file that the
         file store, if there is one, does not hold; names the part; StorageUnavailable: older messages or files are
         needed and cannot be read."""
-        access = access or PlannerAccess()
         ranking = self._ranking.of(request, access.scope)
         gatherer = self._gatherer(request, facts, access)
         inputs = await gatherer.gather(history, budget)
@@ -495,7 +494,9 @@ class ContextManager:
         with self._hooks.on_step("plan"):
             return proposal, await planning.plan(request, task, planners)
 
-    def _gatherer(self, request: ChatRequest, facts: ModelFacts, access: PlannerAccess = NOBODYS) -> ContextGatherer:
+    def _gatherer(
+        self, request: ChatRequest, facts: ModelFacts, access: PlannerAccess = NO_PLANNERS
+    ) -> ContextGatherer:
         return ContextGatherer(self._sources, self._counters, self._settings, request, facts, access.deployment)
 
     def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: PromptBudget) -> BuiltContext | None:

@@ -19,7 +19,6 @@ from gateway.core.types.content_parts import content_text
 from gateway.core.types.conversation import (
     ConversationHistory,
     ConversationMessage,
-    ConversationRef,
     HistoryLookup,
     PromptFrame,
     StoredConversation,
@@ -275,7 +274,7 @@ async def build_llm_messages(
             raise errors.ConversationNotFound("No such conversation.", param="conversation")
         if stored is not None and ref.is_whole and not (lookup and stored.resume_point.kept):
             # Something else that is said in the same session, such as an agent's own conversation.
-            return await build_llm_messages(replace(request, conversation=ConversationRef()), store, options)
+            return await build_llm_messages(replace(request, conversation=conversation.UNNAMED), store, options)
         if stored is None and ref.is_point:
             text = f"Previous response with id '{ref.at if ref.behind is None else ref.behind}' not found."
             raise errors.InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
@@ -292,11 +291,11 @@ async def build_llm_messages(
     return history
 
 
-Meter = tuple[datetime | None, bill.BranchCosts | None]
+BranchState = tuple[datetime | None, bill.BranchCosts | None]
 """When a conversation was last used, and what the continued branch has cost; None where that does not count."""
 
 
-def _meter(request: ChatRequest, stored: StoredConversation) -> Meter:
+def _branch_state(request: ChatRequest, stored: StoredConversation) -> BranchState:
     """Reads the costs from the branch's latest answer."""
     if request.options.economy == bill.OFF:
         return None, None
@@ -388,25 +387,25 @@ def _rebuilt(
 ) -> ConversationHistory:
     if stored is None:
         return _new_conversation(request, sent, options)
-    meter = _meter(request, stored)
+    state = _branch_state(request, stored)
     if request.conversation.branch is not None:
-        return replace(_delta(sent, stored, options, meter), at_head=False)
+        return replace(_delta(sent, stored, options, state), at_head=False)
     kept_here = stored.resume_point.kept
     if request.conversation.behind is not None or (request.conversation.at is not None and not kept_here):
         replaces = _says_more(request, sent)
         kept = () if replaces else stored.instructions
-        made = _delta(sent, stored, options, meter, replaces=replaces, known=kept_here)
+        made = _delta(sent, stored, options, state, replaces=replaces, known=kept_here)
         return replace(made, at_head=False, instructions=(*sent.instructions, *kept))
     if lookup is None or (lookup.maybe_delta and not stored.resume_point.kept):
         if sent.delivered and message_forms.is_end_of(stored.path, sent.bodies):
-            return _delta(sent, stored, options, meter, known=len(sent.bodies))
-        return _delta(sent, stored, options, meter)
+            return _delta(sent, stored, options, state, known=len(sent.bodies))
+        return _delta(sent, stored, options, state)
     point = stored.resume_point
     if lookup.keys and not (point.branch_restores or has_evidence(lookup.bodies, point.kept, stored.path)):
         return replace(_continued_unchanged(sent, stored, options, (None, None)), unproven=True)
     if not stored.read:
-        return _continued_unchanged(sent, stored, options, meter)
-    return _resent(sent, stored, options, meter, recognised=bool(lookup.keys))
+        return _continued_unchanged(sent, stored, options, state)
+    return _resent(sent, stored, options, state, recognised=bool(lookup.keys))
 
 
 def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOptions) -> ConversationHistory:
@@ -428,7 +427,7 @@ def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOpt
 
 
 def _continued_unchanged(
-    sent: SentChain, stored: StoredConversation, options: RebuildOptions, meter: Meter
+    sent: SentChain, stored: StoredConversation, options: RebuildOptions, state: BranchState
 ) -> ConversationHistory:
     """Continues the conversation, and forwards only what was sent."""
     point = stored.resume_point
@@ -462,8 +461,8 @@ def _continued_unchanged(
         frame=frame,
         team_task=stored.team_task,
         profile=stored.profile,
-        used_at=meter[0],
-        costs=meter[1],
+        used_at=state[0],
+        costs=state[1],
     )
 
 
@@ -471,7 +470,7 @@ def _delta(
     sent: SentChain,
     stored: StoredConversation,
     options: RebuildOptions,
-    meter: Meter,
+    state: BranchState,
     *,
     replaces: bool | None = None,
     known: int = 0,
@@ -512,8 +511,8 @@ def _delta(
         notes=stored.notes,
         team_task=stored.team_task,
         profile=stored.profile,
-        used_at=meter[0],
-        costs=meter[1],
+        used_at=state[0],
+        costs=state[1],
         segments=stored.segments,
         older_kept=older,
     )
@@ -525,7 +524,7 @@ def _says_more(request: ChatRequest, sent: SentChain) -> bool:
 
 
 def _resent(
-    sent: SentChain, stored: StoredConversation, options: RebuildOptions, meter: Meter, *, recognised: bool
+    sent: SentChain, stored: StoredConversation, options: RebuildOptions, state: BranchState, *, recognised: bool
 ) -> ConversationHistory:
     """Builds the messages of a resend: the stored ones, with those that its client left out, and the new ones."""
     point = stored.resume_point
@@ -576,8 +575,8 @@ def _resent(
         notes=stored.notes,
         team_task=stored.team_task,
         profile=stored.profile,
-        used_at=meter[0],
-        costs=meter[1],
+        used_at=state[0],
+        costs=state[1],
         segments=stored.segments,
         older_kept=older,
     )

@@ -315,7 +315,7 @@ class RequestPreparer:
             made, built = await self._built(run, again, budget)
         except errors.ContextLengthExceeded:
             overflow.explain(window, context.fitted.tokens)
-            raise overflow from None  # of two counts, the one that says so
+            raise overflow from None  # the upstream's error: its count is the one that caused the refusal
         built.utilization.warnings.append("refitted_after_upstream_overflow")
         return replace(made, budget=budget)
 

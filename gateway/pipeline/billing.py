@@ -406,7 +406,7 @@ def warnings_of(attempted: AttemptedRequest) -> list[str]:
     prepared, found = attempted.prepared, list(attempted.warnings)
     for admission in prepared.request.admissions[-1:]:
         found += admission.warnings
-    if prepared.is_instead:
+    if prepared.is_fallback:
         found.append(BY_FALLBACK)
     left_out = list(prepared.request.left_out)
     native, asked, fields = prepared.request.native, prepared.asked.native, dict.fromkeys(prepared.asked.forward)

@@ -1,5 +1,6 @@
-"""Runs a request: admitted where budgets or limits apply (guarantee §12.3, §12.4), prepared for a target, asked,
-settled (ADR 33). Streams take the same path; turn and bill are committed before their last chunk (guarantee §3.6)."""
+"""Runs a request in four steps (ADR 33): admit it, where budgets or limits apply (guarantee §12.3, §12.4); prepare it
+for a target; call the upstream; settle. Streams take the same path; turn and bill are committed before their last chunk
+(guarantee §3.6)."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
@@ -231,7 +232,7 @@ class Pipeline:
         return await self._parts.context.count(request, router.facts(request.model, deployment), history)
 
 
-def open_pipeline(settings: Settings, parts: PipelineParts) -> Pipeline:
+def build_pipeline(settings: Settings, parts: PipelineParts) -> Pipeline:
     """Builds the pipeline with all its parts. It asks and starts nothing yet."""
     settlement = RequestSettlement(parts=parts, match=settings.conversation.match)
     preparer = RequestPreparer(settings=settings, parts=parts, settlement=settlement)
@@ -341,7 +342,7 @@ def _cut(user: str | None) -> str | None:
     return user[: keyed_hashes.USER_CHARS] if user is not None else None
 
 
-def open_limited(
+def build_limited_pipeline(
     settings: Settings,
     transactions: DatabaseTransactions,
     store: ConversationStore,

@@ -190,8 +190,8 @@ class RunningTurns:
         if prepared.conversation_id is None or request.options.dry_run:
             return
         tenant = request.caller.tenant
-        said = _said(request, chain_of(prepared).end)
-        keys = [*_conversation_keys(request), (tenant, "id", prepared.conversation_id), said]
+        end = _chain_key(request, chain_of(prepared).end)
+        keys = [*_conversation_keys(request), (tenant, "id", prepared.conversation_id), end]
         if request.api is not None:
             keys.append((tenant, "answer", run.completion_id))
         self._running[tenant][request.request_id] = run, keys
@@ -222,7 +222,7 @@ class RunningTurns:
         `chain`: the chain digests after each message of the request."""
         if request.caller.tenant not in self._running:
             return
-        keys = {*_conversation_keys(request), *(_said(request, digest) for digest in chain)}
+        keys = {*_conversation_keys(request), *(_chain_key(request, digest) for digest in chain)}
         if not self._found(keys):
             return
         for _ in range(LOOP_TURNS):
@@ -245,12 +245,12 @@ def _conversation_keys(request: ChatRequest) -> list[Key]:
     return [(tenant, kind, name) for kind, name in named.items() if name is not None]
 
 
-def _said(request: ChatRequest, digest: ChainDigest) -> Key:
+def _chain_key(request: ChatRequest, digest: ChainDigest) -> Key:
     """Returns the key of what was said up to a message, as guarantee §3.2 recognises it."""
     return request.caller.tenant, request.users, digest.said
 
 
-PAUSED = UpstreamOutcome.failed("compaction", None, is_out=False)
+PAUSED = UpstreamOutcome.failed("compaction", None, is_chargeable=False)
 """The outcome of a request that paused because its client wants to know of a compaction first."""
 BRANCHED = "branched"
 """The client has changed an earlier message, or continues from one."""
@@ -285,7 +285,7 @@ class RequestSettlement:
         try:
             settled = await self._billed(run, outcome)
             commit = await self._recorder.commit_of(settled)
-            run.commits()  # from here on it runs to its end, even if the client leaves
+            run.begin_commit()  # from here on it runs to its end, even if the client leaves
             await self._tasks.finished(self._written(run, commit, settled))
             await self._learn(settled.attempted)
             return settled
@@ -294,7 +294,7 @@ class RequestSettlement:
 
     async def _billed(self, run: RequestRun, outcome: UpstreamOutcome) -> SettledRequest:
         attempted, request = run.attempted(outcome), run.prepared.request
-        primary = await self.usage.priced(run, outcome) if attempted.is_called else None
+        primary = await self.usage.priced(run, outcome) if attempted.has_unpriced_call else None
         if primary is not None:
             run.set_answer_tokens(int(primary[0]["completion_tokens"]))
         unlisted = await unlisted_in(run.prepared)
@@ -311,7 +311,7 @@ class RequestSettlement:
         except errors.StorageUnavailable:
             raise
         except Exception:  # the answer cannot be stored as it is; its bill still can
-            run.commits(now=False)
+            run.abort_commit()
             raise
         finally:
             if run.is_committing:
@@ -341,14 +341,14 @@ class RequestSettlement:
             self.abandon(run, record, errors.cancellation_code(error))
         elif isinstance(error, errors.GatewayError):
             error.has_bill = run.has_cost
-            recorded = self._claim_failure(run) and await self._record_to_the_end(run, record, error)
+            recorded = self._claim_failure(run) and await self._tasks.finished(self._record_failure(run, record, error))
             if recorded and run.prepared.conversation_id:
                 error.headers = {**error.headers, "x-conversation-id": run.prepared.conversation_id}
         elif isinstance(error, Exception):
             log.fault("exchange_failed", error, request_id=run.asked.request_id)
             fault = errors.InternalError("The gateway failed to answer this request.")
             if self._claim_failure(run):
-                await self._record_to_the_end(run, record, fault)
+                await self._tasks.finished(self._record_failure(run, record, fault))
             raise fault from error
 
     def abandon(self, run: RequestRun, record: StreamRecord | None = None, code: str = errors.CLIENT_LEFT) -> None:
@@ -373,22 +373,19 @@ class RequestSettlement:
                 self.open_calls.close(run.asked.request_id)
         return run.claim_failure()
 
-    async def _record_to_the_end(
-        self, run: RequestRun, record: StreamRecord | None, error: errors.GatewayError
-    ) -> bool:
-        """Records a failure to its end: nobody else does so if the client leaves meanwhile."""
-        return await self._tasks.finished(self._record_failure(run, record, error))
-
     async def _record_failure(
         self, run: RequestRun, record: StreamRecord | None, ended: errors.GatewayError | str
     ) -> bool:
         """Records a turn that ended badly: `partial` if something was delivered, else `failed`. Returns whether it
-        could be stored.
+        could be stored. To be run as a task: nobody else records it if the client leaves meanwhile.
         `ended`: the error, or the code of a request that was cancelled."""
         error, code = (None, ended) if isinstance(ended, str) else (ended, ended.code)
         if error is not None:
             self.metrics.upstream_failed(run.prepared.request.model, error)
-        said, failed = run.answer_so_far, UpstreamOutcome.failed(code, error, is_out=run.attempted().is_out)
+        said, failed = (
+            run.answer_so_far,
+            UpstreamOutcome.failed(code, error, is_chargeable=run.attempted().is_chargeable),
+        )
         usage = failed.usage or said.usage or next(iter(run.reported), None)
         outcome = failed = replace(failed, usage=usage, charged=failed.charged or says(said))
         if record is not None and record.begun and run.is_delivered:

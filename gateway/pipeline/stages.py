@@ -231,13 +231,13 @@ class PreparedRequest:
         return self.context.plan if self.context is not None else None
 
     @property
-    def is_instead(self) -> bool:
+    def is_fallback(self) -> bool:
         """Whether the model asked is not the one that the request names."""
         return self.request.model != self.asked.model
 
     def headers(self, answer: dict[str, str]) -> dict[str, str]:
         """Returns the headers of an answer, naming the model that gave it if that is not the one requested."""
-        return {**answer, WHO_ANSWERED: self.request.model} if self.is_instead else answer
+        return {**answer, WHO_ANSWERED: self.request.model} if self.is_fallback else answer
 
 
 @record
@@ -301,12 +301,12 @@ class UpstreamOutcome:
         return cls("complete", answer.body, usage if isinstance(usage, dict) else None)
 
     @classmethod
-    def failed(cls, code: str | None, error: errors.GatewayError | None, *, is_out: bool) -> "UpstreamOutcome":
+    def failed(cls, code: str | None, error: errors.GatewayError | None, *, is_chargeable: bool) -> "UpstreamOutcome":
         """Builds the outcome of a call that returned nothing to its client. `error` None: nothing failed, or the
-        client has left; `is_out`: see `AttemptedRequest.is_out`."""
+        client has left; `is_chargeable`: see `AttemptedRequest.is_chargeable`."""
         if error is None:
-            return cls("failed", error_code=code, charged=is_out)
-        charged = is_out and error.may_be_charged
+            return cls("failed", error_code=code, charged=is_chargeable)
+        charged = is_chargeable and error.may_be_charged
         return cls("failed", usage=error.usage, error_code=code, charged=charged, fault=error)
 
     @classmethod
@@ -355,16 +355,16 @@ class AttemptedRequest:
     timings: dict[str, float]
 
     @property
-    def is_called(self) -> bool:
+    def has_unpriced_call(self) -> bool:
         """Whether the last call to the primary model still has to be priced: it was begun, and is neither a finished
         recall round nor a failed try that was followed."""
         return bool(self.attempts) and not self.attempts[-1].is_over
 
     @property
-    def is_out(self) -> bool:
+    def is_chargeable(self) -> bool:
         """Whether the provider may charge for the last call: it runs, or it failed and its cost is not booked yet."""
         error = self.attempts[-1].error if self.attempts else None
-        return self.is_called and (error is None or error.may_be_charged)
+        return self.has_unpriced_call and (error is None or error.may_be_charged)
 
     @property
     def sent_at(self) -> float | None:
@@ -443,7 +443,7 @@ class RequestRun:
 
     @property
     def answer_so_far(self) -> UpstreamOutcome:
-        """What the last call has answered so far, sent to the client or not; usage as an outcome has it."""
+        """The last call's answer so far, whether or not it was sent to the client; `usage` as in `UpstreamOutcome`."""
         return self._answer_so_far()
 
     @property
@@ -542,6 +542,10 @@ class RequestRun:
         self._is_given_up = self._is_given_up or first
         return first
 
-    def commits(self, *, now: bool = True) -> None:
-        """Marks that the commit begins, or (`now` False) that it failed and another has to follow."""
-        self.is_committing = now
+    def begin_commit(self) -> None:
+        """Marks that the commit begins."""
+        self.is_committing = True
+
+    def abort_commit(self) -> None:
+        """Marks that the commit has failed, and that another has to follow."""
+        self.is_committing = False

@@ -33,7 +33,7 @@ from gateway.pipeline.guards.factory import Guards
 from gateway.pipeline.idempotency import IdempotencyGate
 from gateway.pipeline.parts import Instruments, PipelineParts
 from gateway.pipeline.passthrough_bills import RelayedBills
-from gateway.pipeline.pipeline import open_limited, open_pipeline
+from gateway.pipeline.pipeline import build_limited_pipeline, build_pipeline
 from gateway.pipeline.stages import FeatureHooks
 from gateway.pipeline.turn_replays import TurnReplayer
 from gateway.pipeline.unstored_frames import UnstoredFrames
@@ -87,9 +87,11 @@ class WiredPipeline:
             spans=instruments.spans,
             features=self._features(guards),
         )
-        self.pipeline = open_pipeline(settings, parts)
+        self.pipeline = build_pipeline(settings, parts)
         self.settlement = self.pipeline.settlement
-        self.limited = open_limited(settings, storage.transactions, storage.store, self.pipeline, instruments.hooks)
+        self.limited = build_limited_pipeline(
+            settings, storage.transactions, storage.store, self.pipeline, instruments.hooks
+        )
         self.relayed_bills = RelayedBills(parts, self.settlement.open_calls)
         self.replayer = TurnReplayer(self.limited, storage.store, storage.replays, storage.past)
         hours = settings.conversation.idempotency_hours

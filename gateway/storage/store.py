@@ -78,7 +78,7 @@ async def record(
         return []
     if not any(commit.again for commit in commits):
         try:
-            return await transactions.run(lambda c: _write(c, commits, now, opened), write=True)
+            return await transactions.run(lambda c: _write(c, commits, now, opened, is_first=True), write=True)
         except CommitUnknown:
             log.warning("commit_unknown", requests=len(commits))
         except IntegrityError:
@@ -88,18 +88,10 @@ async def record(
             raise errors.StorageUnavailable(text) from None
     for _ in range(MAX_STORE_ATTEMPTS):
         try:
-            return await transactions.run(lambda c: _write_rest(c, commits, now, opened), write=True)
+            return await transactions.run(lambda c: _write(c, commits, now, opened, is_first=False), write=True)
         except (CommitUnknown, IntegrityError) as error:  # the earlier COMMIT went through while this one was tried
             last = error
     raise errors.StorageUnavailable("The storage does not say what was committed.") from last
-
-
-def _write(
-    connection: sa.Connection, commits: Sequence[turn.TurnCommit], now: datetime, opened: Sequence[turn.OpenCallRow]
-) -> list[str]:
-    write_open(connection, opened)
-    _close_open(connection, [commit.ledger.request_id for commit in commits])
-    return write_turns(connection, commits, now)
 
 
 def _known(connection: sa.Connection, commits: Sequence[turn.TurnCommit]) -> set[str]:
@@ -108,11 +100,17 @@ def _known(connection: sa.Connection, commits: Sequence[turn.TurnCommit]) -> set
     return set(connection.execute(query).scalars())
 
 
-def _write_rest(
-    connection: sa.Connection, commits: Sequence[turn.TurnCommit], now: datetime, opened: Sequence[turn.OpenCallRow]
+def _write(
+    connection: sa.Connection,
+    commits: Sequence[turn.TurnCommit],
+    now: datetime,
+    opened: Sequence[turn.OpenCallRow],
+    *,
+    is_first: bool,
 ) -> list[str]:
+    """Writes commits; if it is not the first try, only what that did not. Returns the conversations that are gone."""
     write_open(connection, opened)
-    known = _known(connection, commits)
+    known = set[str]() if is_first else _known(connection, commits)
     rest = [commit for commit in commits if commit.ledger.request_id not in known]
     _close_open(connection, [commit.ledger.request_id for commit in rest])
     gone = write_turns(connection, rest, now)
@@ -345,7 +343,8 @@ class ConversationStore:
     async def commit(self, commit: turn.TurnCommit) -> None:
         """Stores a turn and its bill in one transaction (guarantee §3.6), even if the caller is cancelled."""
         if self._users != "plain" and commit.ledger.end_user:
-            commit = await self._without_name(commit)
+            ledger = replace(commit.ledger, end_user=await self._stored_name(commit.ledger.end_user))
+            commit = replace(commit, ledger=ledger, turn=_without_names(commit.turn))
         least = self._arriving.index_chars
         if least and commit.turn is not None and commit.turn.attachments:
             commit = await self._with_large(commit, commit.turn, least)
@@ -370,11 +369,11 @@ class ConversationStore:
 
         await self._tasks.finished(work())
 
-    async def _without_name(self, commit: turn.TurnCommit) -> turn.TurnCommit:
-        """Replaces the user in the bill by a keyed digest, or by nothing (guarantee §13.6)."""
-        name = commit.ledger.end_user or ""
-        user = user_digest(await self.secret(), name) if self._users == "hashed" else None
-        return replace(commit, ledger=replace(commit.ledger, end_user=user), turn=_without_names(commit.turn))
+    async def _stored_name(self, user: str) -> str | None:
+        """Returns what bills have in place of a user's name: the name, a keyed digest, or nothing (guarantee §13.6)."""
+        if self._users == "plain":
+            return user
+        return user_digest(await self.secret(), user) if self._users == "hashed" else None
 
     async def _with_large(self, commit: turn.TurnCommit, turn: turn.StoredTurn, chars: int) -> turn.TurnCommit:
         """Marks the turn's large documents as such: their texts are stored in regions (guarantee §14.7)."""
@@ -404,10 +403,8 @@ class ConversationStore:
         """Stores that a request is about to ask a model, or that it asked none: on SQLite at once if no write is under
         way, else in one transaction with commits. The row survives the end of this process, and after the next synced
         commit also a crash of the machine (ADR 32)."""
-        name = call.facts.get("end_user") if call.facts else None
-        if self._users != "plain" and call.facts and name:
-            user = user_digest(await self.secret(), name) if self._users == "hashed" else None
-            call = replace(call, facts={**call.facts, "end_user": user})
+        if call.facts and (name := call.facts.get("end_user")):
+            call = replace(call, facts={**call.facts, "end_user": await self._stored_name(name)})
         if not (self._group.is_idle and self._transactions.at_once(lambda connection: write_open(connection, [call]))):
             await self._group.add(call)
 

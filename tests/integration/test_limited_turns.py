@@ -22,7 +22,7 @@ from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.keys import KeyPolicy
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.pipeline.pipeline import LimitedPipeline, open_limited
+from gateway.pipeline.pipeline import LimitedPipeline, build_limited_pipeline
 from gateway.pipeline.stages import not_paused
 from gateway.storage.quota.local import LocalRates
 from tests.support.in_process import InProcess
@@ -68,7 +68,7 @@ async def world(directory: Path, upstream: Any) -> AsyncIterator[tuple[InProcess
     settings = Settings(storage=StorageSettings(url=sqlite_url(directory)), routing=routing)
     inside = await InProcess(settings, FACTS, lambda body: {"content": "ok"}).prepare()
     inside.pipeline._attempts.sender._upstream = upstream
-    limited = open_limited(settings, inside.transactions, inside.store, inside.pipeline, TelemetryHooks())
+    limited = build_limited_pipeline(settings, inside.transactions, inside.store, inside.pipeline, TelemetryHooks())
     try:
         yield inside, limited
     finally:

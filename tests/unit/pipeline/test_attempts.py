@@ -238,7 +238,7 @@ async def test_s12_6_a_client_that_leaves_during_a_wait_pays_for_what_was_asked(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert upstream.asked == ["a"]
-    assert (run.attempted().is_out, run.attempted().failed_costs) == (error.may_be_charged, ())
+    assert (run.attempted().is_chargeable, run.attempted().failed_costs) == (error.may_be_charged, ())
 
 
 async def test_s6_10_no_call_is_open_while_what_calls_the_model_is_loaded() -> None:
@@ -251,7 +251,7 @@ async def test_s6_10_no_call_is_open_while_what_calls_the_model_is_loaded() -> N
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (upstream.asked, sender.bills.begun, run.attempted().is_out) == ([], 0, False)
+    assert (upstream.asked, sender.bills.begun, run.attempted().is_chargeable) == ([], 0, False)
     sender.loads.clear()
     await sender.whole(new_run(Places("a")))
     assert (upstream.asked, sender.bills.begun) == (["a"], 1)

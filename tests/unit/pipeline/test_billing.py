@@ -37,7 +37,7 @@ def call(name: str, usd: str, tokens: int = 1) -> CallCost:
 
 def test_nothing_was_called() -> None:
     found = RequestRun(prepared()).attempted()
-    assert (found.is_called, found.is_out, found.sent_at, found.route) == (
+    assert (found.has_unpriced_call, found.is_chargeable, found.sent_at, found.route) == (
         False,
         False,
         None,
@@ -47,16 +47,16 @@ def test_nothing_was_called() -> None:
     assert (made.calls, made.total) == ((), Decimal(0))
 
 
-@pytest.mark.parametrize(("error", "is_out"), [(None, True), (LATE, True), (DOWN, False)])
-def test_a_call_may_be_charged_until_its_end_is_accounted_for(error: GatewayError | None, is_out: bool) -> None:
+@pytest.mark.parametrize(("error", "is_chargeable"), [(None, True), (LATE, True), (DOWN, False)])
+def test_a_call_may_be_charged_until_its_end_is_accounted_for(error: GatewayError | None, is_chargeable: bool) -> None:
     run = RequestRun(prepared())
     run.began(1.0)
     if error is not None:
         run.failed(error)
-    assert (run.attempted().is_called, run.attempted().is_out) == (True, is_out)
+    assert (run.attempted().has_unpriced_call, run.attempted().is_chargeable) == (True, is_chargeable)
     if error is not None:
         run.book_last_try(call("gpt-4o", "0.5") if error.may_be_charged else None)
-        assert not run.attempted().is_out
+        assert not run.attempted().is_chargeable
 
 
 def test_failed_tries_rounds_answer_and_internal_calls_add_up() -> None:
@@ -147,7 +147,7 @@ def test_a_failure_is_recorded_once_and_not_beside_a_commit() -> None:
     run = RequestRun(prepared())
     assert not run.claim_failure(), "nothing was called"
     run.began(1.0)
-    run.commits()
+    run.begin_commit()
     assert not run.claim_failure()
-    run.commits(now=False)
+    run.abort_commit()
     assert (run.claim_failure(), run.claim_failure(), run.is_ending) == (True, False, True)

@@ -63,7 +63,7 @@ async def test_a_request_is_prepared_without_being_sent(tmp_path: Path) -> None:
         assert await made.pipeline._attempts.make_ready(run) is None
         prepared = run.prepared
         assert prepared.messages == [{"role": "user", "content": "hello"}]
-        assert (prepared.target.model, prepared.target.number, prepared.is_instead) == ("m", 0, False)
+        assert (prepared.target.model, prepared.target.number, prepared.is_fallback) == ("m", 0, False)
         assert prepared.conversation_id is not None
         assert (run.has_cost, made.script.sent, len(made.pipeline.settlement.running)) == (False, [], 1)
         made.pipeline.settlement.abandon(run)
