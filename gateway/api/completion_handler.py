@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from gateway.api.auth import FORWARDED_HEADERS, KeyAuthenticator, check_known
 from gateway.api.fields import renamed
 from gateway.api.request.stored_answer import replayed_chunks, stored_answer
-from gateway.api.request.validation import RequestArrival
+from gateway.api.request.validation import GATEWAY_HEADERS, RequestArrival
 from gateway.api.server.asgi import (
     CLIENT,
     EVENT_STREAM,
@@ -46,19 +46,7 @@ from gateway.pipeline import IdempotencyGate, LimitedPipeline, PausedRequest, Ru
 
 KEY = b"idempotency-key"
 MAX_KEY_CHARS = 255
-SEMANTIC_HEADERS = frozenset(
-    (
-        b"x-conversation-id",
-        b"x-context-session",
-        b"x-context-mode",
-        b"x-context-planning",
-        b"x-context-max-input-tokens",
-        b"x-gateway-fallbacks",
-        b"x-claude-code-session-id",
-        b"anthropic-beta",
-        *FORWARDED_HEADERS,
-    )
-)
+SEMANTIC_HEADERS = GATEWAY_HEADERS | {b"x-claude-code-session-id", b"anthropic-beta", *FORWARDED_HEADERS}
 """Headers that change what is asked, as the body does."""
 REPLAYED = {"idempotent-replayed": "true"}
 

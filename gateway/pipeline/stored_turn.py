@@ -21,9 +21,10 @@ from gateway.core.types.content_parts import content_text
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, TokenCounts
 from gateway.core.types.omitted_records import OmittedRecords, unlisted_among
 from gateway.core.types.window import WindowInputs
+from gateway.pipeline.frames import new_frame
 from gateway.pipeline.payload import build_payload, with_binding
 from gateway.pipeline.stages import AttemptedRequest, PreparedRequest, SettledRequest, UpstreamAttempt, UpstreamOutcome
-from gateway.pipeline.unstored_frames import UnstoredFrames, new_frame
+from gateway.pipeline.unstored_frames import UnstoredFrames
 from gateway.storage import ConversationStore
 
 log = logs.get_logger("gateway.pipeline.stored_turn")

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from gateway.api.request.validation import GATEWAY_HEADERS
 from gateway.billing import relayed_usage
 from gateway.core import names
 from gateway.core.types import keys
@@ -25,8 +26,7 @@ HOP_BY_HOP_HEADERS = frozenset(
 )
 DROPPED_REQUEST_HEADERS = HOP_BY_HOP_HEADERS | {
     *(b"host", b"authorization", b"cookie", b"expect", b"content-length", b"forwarded", b"x-real-ip", b"via"),
-    *(b"x-conversation-id", b"x-context-session", b"x-context-mode", b"x-context-planning"),
-    *(b"x-context-max-input-tokens", b"x-gateway-fallbacks"),
+    *GATEWAY_HEADERS,
 }
 UP = frozenset(
     {

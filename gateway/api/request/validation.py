@@ -232,6 +232,10 @@ FALLBACKS = "x-gateway-fallbacks"
 PATIENCE_HEADERS = ("x-request-timeout", "x-stainless-timeout", "x-stainless-read-timeout")
 """Headers with the seconds that a client waits for an answer to begin: any client's, then those of two SDKs."""
 OPTION_HEADERS = ("x-context-mode", "x-context-planning", "x-context-max-input-tokens")
+GATEWAY_HEADERS = frozenset(
+    name.encode() for name in ("x-conversation-id", "x-context-session", *OPTION_HEADERS, FALLBACKS)
+)
+"""Headers that are for the gateway alone; no upstream gets them."""
 T = TypeVar("T")
 
 

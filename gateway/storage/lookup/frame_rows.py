@@ -17,7 +17,7 @@ from gateway.storage.lookup.locate import MESSAGES, upwards
 
 FEW_READ, MAX_READ = 8, 200
 """Rows that are read, latest first, to find the full frame: a few, and if it is not among them the most that can matter
-(`pipeline.unstored_frames.MAX_ADDITIONS` is less). A long conversation may have more."""
+(`pipeline.frames.MAX_ADDITIONS` is less). A long conversation may have more."""
 MAX_TRIED = 3
 """Frames of a branch that the client has left that are tried, latest first, to find where it was left."""
 UNDECIDED = PromptFrame(additions=-1)

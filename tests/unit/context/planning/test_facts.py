@@ -14,7 +14,7 @@ from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.chat import PromptBudget
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, PromptFrame
 from gateway.core.types.window import FullPrompt
-from gateway.pipeline.unstored_frames import new_frame
+from gateway.pipeline.frames import new_frame
 from tests.unit.making import (
     FACTS,
     NOW,

@@ -12,7 +12,7 @@ from gateway.conversations.message_forms import as_frozen
 from gateway.core.types.bill import ArtifactUsageRecord, ContextUtilizationMetadata, ResponseMetadata
 from gateway.core.types.conversation import ConversationHistory, frame_body, frame_of
 from gateway.core.types.window import PackedWindow, PlanToFollow, WindowInputs
-from gateway.pipeline.unstored_frames import new_frame
+from gateway.pipeline.frames import new_frame
 from tests.unit.context.window.planning import (
     EXCLUDE,
     EXTRACT,

@@ -17,7 +17,7 @@ from gateway.core.types.conversation import (
     frame_of,
     new_message,
 )
-from gateway.pipeline.unstored_frames import new_frame
+from gateway.pipeline.frames import new_frame
 from tests.support.o200k import prompt_tokens
 from tests.unit.making import NOW, assistant, material_of, system, tool, user
 

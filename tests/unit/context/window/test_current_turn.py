@@ -12,7 +12,7 @@ from gateway.core.errors import ContextLengthExceeded
 from gateway.core.types.artifacts import RequestAttachment
 from gateway.core.types.conversation import ConversationHistory, PromptFrame, new_message
 from gateway.core.types.window import WindowInputs
-from gateway.pipeline.unstored_frames import new_frame
+from gateway.pipeline.frames import new_frame
 from tests.support.o200k import prompt_tokens
 from tests.unit.making import assistant, build, build_of, material_of, stored, system, tool, user
 
