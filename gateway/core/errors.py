@@ -163,6 +163,8 @@ class Forbidden(GatewayError):
         "Check `roles` in [`auth.keys`](configuration.md#authkeys); a token must name tenant, role or models "
         "([claims](identity.md#settings-of-both)). If a form on the page has expired, reload it."
     )
+    subject: str | None = None
+    """The id of who was refused a login, where that is known."""
 
 
 class IdentityProviderUnavailable(GatewayError):

@@ -24,9 +24,13 @@ class HttpIdentityDocuments:
 
     async def get(self, url: str, bearer: str | None = None) -> dict[str, Any]:
         """Fetches a JSON object that is published at `url`, or that its server returns for the token `bearer`.
-        Raises IdentityProviderUnavailable: there is no such object."""
+        Raises IdentityProviderUnavailable: there is no such object; Forbidden: nothing is told for that token."""
         headers = {} if bearer is None else {"authorization": f"Bearer {bearer}"}
         status, found = await self._ask("GET", url, headers)
+        if bearer is not None and status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+            raise errors.Forbidden(f"The identity provider does not say who logged in: it answers with {status}.")
+        if bearer is not None and status == httpx.codes.OK and not found:
+            raise errors.Forbidden("The identity provider does not say who logged in: its answer holds no claims.")
         if status != httpx.codes.OK or not found:
             raise _away(url, f"answers with {status}" if status != httpx.codes.OK else "publishes no JSON object there")
         return found

@@ -339,7 +339,7 @@ def test_s12_18_claims_may_come_of_the_userinfo_endpoint(start_gateway: GatewayF
         ({"sub": "bob", "groups": ["operators"]}, 403),
         ({"groups": ["operators"]}, 403),
         ({"sub": "ann"}, 403),
-        ({}, 503),
+        ({}, 403),
     ):
         provider.userinfo = told
         with PageClient(gateway.url) as browser:
@@ -348,6 +348,11 @@ def test_s12_18_claims_may_come_of_the_userinfo_endpoint(start_gateway: GatewayF
                 assert "Sees only acme" in browser.page(LIST).text
             else:
                 assert is_out(browser)
+    with http(gateway, ADMIN) as client:
+        events = client.get("/gateway/trail", params={"limit": 100}).json()["data"]
+    logins = [each for each in events if each["action"] == "ui.login"]
+    assert len({each["actor"] for each in logins}) == 1, "who is refused by claims is named as who is let in"
+    assert "holds no claims" in logins[-1]["details"]["reason"]
 
 
 def test_s12_18_a_login_that_one_replica_began_ends_at_another(

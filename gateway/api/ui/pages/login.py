@@ -26,7 +26,7 @@ from urllib.parse import urlencode, urlsplit
 
 from gateway.api.auth import seen_tenant
 from gateway.api.server.asgi import Scope, header
-from gateway.api.tokens import Expected, Issuer, policy_of_claims
+from gateway.api.tokens import Expected, Issuer, policy_of_claims, subject_id
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, home, redirect
 from gateway.core import errors, ports
@@ -131,9 +131,13 @@ class SignIn:
         answer = await self._exchange(metadata, query["code"], _derived(secret, "verifier", browser, payload))
         nonce = _derived(secret, "nonce", browser, payload)
         claims = await self._issuer.claims(answer["id_token"], Expected((self._settings.client_id,), nonce))
-        if self._settings.userinfo:
-            claims = {**await self._told(metadata, answer.get("access_token"), claims["sub"]), **claims}
-        holder = policy_of_claims(self._settings, claims, secret)
+        try:
+            if self._settings.userinfo:
+                claims = {**await self._told(metadata, answer.get("access_token"), claims["sub"]), **claims}
+            holder = policy_of_claims(self._settings, claims, secret)
+        except errors.Forbidden as fault:
+            fault.subject = subject_id(secret, self._settings.issuer, str(claims["sub"]))
+            raise
         carried = _encoded(
             {
                 "mark": self._mark,
@@ -362,7 +366,8 @@ class UiLogins:
             ended = await self._sign_in.end(cookie(page.scope, SIGN_IN), page.query)
         except (errors.Forbidden, errors.Unauthorized) as fault:
             if self._failed_sign_ins.notes(address, self._parts.clock.monotonic()):
-                await self._refused(audit_log.AuditActor(audit_log.UNKNOWN_ACTOR), address, fault.message)
+                subject = fault.subject if isinstance(fault, errors.Forbidden) else None
+                await self._refused(audit_log.AuditActor(subject or audit_log.UNKNOWN_ACTOR), address, fault.message)
             raise errors.Forbidden(fault.message) from None
         holder = ended.holder
         if not holder.roles & setting_sections.LOOKS:
