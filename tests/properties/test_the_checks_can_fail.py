@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.properties.cases import FLAVOURS, Case, Json, single
-from tests.properties.checks import append, words
+from tests.properties.checks import append, leaving, words
 from tests.properties.checks.budget import check_refusal
 from tests.properties.checks.everything import check_answer
 from tests.properties.checks.seen import Broken, Seen
@@ -93,6 +93,22 @@ def test_a_task_that_leaves_before_its_steps_is_found() -> None:
     words.check(Seen(case, said, [said[1], *said[4:]], {}, indexes=[1, 4, 5]))
     with pytest.raises(Broken, match="I4"):
         words.check(Seen(case, said, said[1:], {}, indexes=[1, 2, 3, 4, 5]))
+
+
+def test_an_old_result_that_stands_whole_is_found() -> None:
+    """Beside a fresh one that is cut; single requests hardly ever have both."""
+    said: list[Json] = []
+    for name in ("c0", "c1"):
+        call = {"id": name, "type": "function", "function": {"name": "search", "arguments": "{}"}}
+        said.append({"role": "user", "content": f"ask {name}"})
+        said.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        said.append({"role": "tool", "tool_call_id": name, "content": f"{name} says this. " * 200})
+        said.append({"role": "assistant", "content": "done"})
+    cut = [{**message, "content": "[Left out: …]"} if message["role"] == "tool" else message for message in said]
+    case, figures = replace(single(1), own=["ask c1"], pinned=frozenset()), {"artifacts_processed": []}
+    leaving.check(Seen(case, said, cut, figures, indexes=[*range(8)]))
+    with pytest.raises(Broken, match="I5 old first"):
+        leaving.check(Seen(case, said, [*said[:3], *cut[3:]], figures, indexes=[*range(8)]))
 
 
 def test_a_changed_prefix_is_found() -> None:
