@@ -105,7 +105,8 @@ def test_an_old_result_that_stands_whole_is_found() -> None:
         said.append({"role": "tool", "tool_call_id": name, "content": f"{name} says this. " * 200})
         said.append({"role": "assistant", "content": "done"})
     cut = [{**message, "content": "[Left out: …]"} if message["role"] == "tool" else message for message in said]
-    case, figures = replace(single(1), own=["ask c1"], pinned=frozenset()), {"artifacts_processed": []}
+    case = replace(single(1), own=["ask c1"], pinned=frozenset())
+    figures: Json = {"artifacts_processed": []}
     leaving.check(Seen(case, said, cut, figures, indexes=[*range(8)]))
     with pytest.raises(Broken, match="I5 old first"):
         leaving.check(Seen(case, said, [*said[:3], *cut[3:]], figures, indexes=[*range(8)]))
