@@ -40,6 +40,23 @@ def test_s10_6_what_was_changed_does_not_open(text: bytes, data: st.DataObject) 
     assert unsealed(KEY, b"a", urlsafe_b64encode(bytes(raw[:at])).decode()) is None
 
 
+def test_s10_6_what_a_version_before_sealed_is_read_on() -> None:
+    """Clients hold such items for as long as they like; a changed one does not open."""
+    before = (
+        "Aa-1aVoerK7zmwWc_ZY-9MxLLjWWttgAf74sIDxNKZulNy45i35p5dVp0jn"
+        "O9XUgcyDdPa9k3tLYg5_hwPfLbuS-SK-CWWGKxToJYXkytOuxhmo="
+    )
+    assert unsealed(KEY, b"a", before) == b"sealed by an older version"
+    assert unsealed(OTHER, b"a", before) is None
+    assert unsealed(KEY, b"b", before) is None
+    raw = bytearray(urlsafe_b64decode(before))
+    for at in range(len(raw)):
+        raw[at] ^= 1
+        assert unsealed(KEY, b"a", urlsafe_b64encode(raw).decode()) is None
+        assert unsealed(KEY, b"a", urlsafe_b64encode(raw[:at]).decode()) is None
+        raw[at] ^= 1
+
+
 @given(st.text(max_size=100))
 def test_s10_6_any_other_text_does_not_open(text: str) -> None:
     """Without an error."""
