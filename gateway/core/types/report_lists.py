@@ -194,7 +194,7 @@ class RequestChoice:
 class RequestLine:
     """A request in a list: its row of the ledger without its calls. `cost` is None if any call has no price;
     `known_cost` covers those that have one. `known_cost`, `planning_cost`, `saved`, `cached_tokens` and
-    `cache_write_tokens` are None if an older version wrote the row, until it is added to the sums (`counted`).
+    `cache_write_tokens` are None if an older version wrote the row, until it is added to the sums.
     `direct_cost` and `net_saving` are None if its cost without a gateway is unknown. `http_status`: of the error that
     its client got, `total_ms`: from its arrival to its end; None if unknown."""
 
@@ -222,7 +222,6 @@ class RequestLine:
     direct_cost: Decimal | None
     net_saving: Decimal | None
     estimated: bool
-    counted: bool
     key_id: str | None = None
     http_status: int | None = None
     total_ms: int | None = None

@@ -124,10 +124,9 @@ def _tenant_by_bills(connection: sa.Connection, conversation_id: str) -> str | N
 def line_of(row: Any) -> report_lists.RequestLine:
     money: dict[str, Any] = {name: rows.usd(getattr(row, f"{name}_picousd")) for name in OF_MONEY}
     return report_lists.RequestLine(
-        **rows.alike(row, report_lists.RequestLine, "id", "user", "counted", "cost", *OF_MONEY),
+        **rows.alike(row, report_lists.RequestLine, "id", "user", "cost", *OF_MONEY),
         id=row.request_id,
         user=row.end_user,
-        counted=bool(row.rolled_up),
         cost=rows.usd(row.total_cost_picousd),
         **money,
     )
