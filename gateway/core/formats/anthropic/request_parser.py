@@ -24,6 +24,8 @@ Block = dict[str, Any]
 ANTHROPIC_ROLES = ("user", "assistant", "system")
 ANTHROPIC_TEXT_FIELDS = frozenset(("type", "text"))
 ANTHROPIC_CALL_FIELDS = frozenset(("type", "id", "name", "input", BREAKPOINT))
+BARE_CALL_FIELDS = ANTHROPIC_CALL_FIELDS - {BREAKPOINT}
+BARE_RESULT_FIELDS = {"type", "tool_use_id", "content"}
 BLOCK_ORDER = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
 """Order of an answer's blocks that `native_blocks` need not record."""
 PAGE_CITED = "web_search_result_location"
@@ -106,6 +108,9 @@ class MessageReader:
     def _read(self, role: str, content: Any, where: str) -> None:
         if isinstance(content, str):
             self.add({"role": role, "content": content}, where)
+            return
+        if (bare := _bare_step(role, content)) is not None:
+            self.add(bare, where if role == "assistant" else f"{where}.content[0]")
             return
         blocks = checked_blocks(content, f"{where}.content")
         if role == "assistant":
@@ -206,6 +211,22 @@ class MessageReader:
         """Adds a chat message that was read at `path`, its parts at `parts`."""
         self.messages.append(message)
         self.places.append(MessageSource(path, tuple(parts or ()), stands))
+
+
+def _bare_step(role: str, content: Any) -> dict[str, Any] | None:
+    """Converts a lone call, or a lone result of one text, by a shorter path; None for everything else, also for what
+    breaks a rule."""
+    if type(content) is not list or len(content) != 1 or type(block := content[0]) is not dict:
+        return None
+    kind = block.get("type")
+    if role == "user" and kind == "tool_result" and block.keys() == BARE_RESULT_FIELDS:
+        name, text = block["tool_use_id"], block["content"]
+        is_one = type(name) is str and name and type(text) is str
+        return {"role": "tool", "tool_call_id": name, "content": text} if is_one else None
+    if role == "assistant" and kind == "tool_use" and block.keys() == BARE_CALL_FIELDS:
+        is_one = type(block["id"]) is type(block["name"]) is str and block["id"] and type(block["input"]) is dict
+        return {"role": role, "content": None, "tool_calls": [_call(block, "")]} if is_one else None
+    return None
 
 
 def checked_blocks(value: Any, where: str) -> list[Block]:

@@ -51,6 +51,20 @@ def read(**more: Any) -> MessagesReading:
     return read_request({**ASKED, **more}, {})
 
 
+@pytest.mark.parametrize("name", ["look", ""])
+@pytest.mark.parametrize("pinned", [{}, {"pinned": True}])
+def test_a_lone_step_is_read_the_same_with_marks_and_without(name: str, pinned: Json) -> None:
+    call = {"type": "tool_use", "id": "c1", "name": name, "input": {"a": [1, 10**30]}}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "found"}
+    steps = (("assistant", call), ("user", result))
+    bare, marked = (
+        read(messages=[{"role": role, "content": [{**block, **mark}], **pinned} for role, block in steps])
+        for mark in ({}, {"cache_control": MARK})
+    )
+    assert (bare.chat, bare.places) == (marked.chat, marked.places)
+    assert (len(bare.native.marks), len(marked.native.marks)) == (0, 2)
+
+
 @pytest.mark.parametrize(("more", "param"), BAD)
 def test_what_breaks_a_rule_is_named(more: Json, param: str) -> None:
     with pytest.raises(InvalidRequest) as failed:
