@@ -5,6 +5,7 @@ deployment, or another model (ADR 29). All of that happens before the client rec
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -50,6 +51,7 @@ T = TypeVar("T")
 log = logs.get_logger("gateway.pipeline.attempts")
 IDEMPOTENCY_KEY_HEADER = "idempotency-key"
 UNDRAWN = nullcontext()
+FORWARDED = re.compile(r"\Amessages\[.*")
 USAGE_REFUSALS = (400, 404, 422)
 """Statuses with which upstreams refuse `stream_options`; their message names the field."""
 SURPLUS_TRIES = 3
@@ -612,6 +614,10 @@ class UpstreamSender:
                     return await call(prepared, attempt)
                 except BaseException as error:
                     attempt.ended(error)
+                    if isinstance(error, errors.InvalidRequest) and error.param is not None:
+                        context = prepared.context
+                        if context is not None and context.fitted.forwarded.messages != list(run.asked.messages):
+                            error.param = FORWARDED.sub("messages", error.param)  # the client's have other indexes
                     raise
             except errors.UpstreamRefused as refusal:
                 run.continue_as(await self._preparer.mended(run, refusal))

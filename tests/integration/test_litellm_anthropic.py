@@ -190,6 +190,7 @@ async def test_s1_what_the_model_cannot_take_is_refused_and_not_left_out(
     with pytest.raises(errors.InvalidRequest) as caught:
         await complete(deployment(SONNET), *(asked if in_result else [{"role": "user", "content": content}]))
     assert caught.value.code == "unsupported_parameter"
+    assert caught.value.param == ("messages[2].content[0]" if in_result else "messages[0].content[0]")
     assert not provider.called
 
 
@@ -282,8 +283,11 @@ async def test_s8_a_client_cannot_set_what_is_the_operators(provider: respx.Rout
         ),
         ({"response_format": "x"}, "response_format"),
         ({"messages": [{"role": "system", "content": "x"}]}, "messages"),
-        ({"messages": [{"role": "user", "content": [{"type": "odd"}]}]}, "messages"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": None}]}]}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "odd"}]}]}, "messages[0].content[0]"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": None}]}]},
+            "messages[0].content[0]",
+        ),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages"),
     ],
 )

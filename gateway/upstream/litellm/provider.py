@@ -621,7 +621,8 @@ def sound_chat(messages: Iterable[dict[str, Any]], *, is_claude: bool) -> list[d
     Raises InvalidRequest: no model of Anthropic's takes a part, or it lacks what it is of."""
     ids = CallPairs() if is_claude else CallPairs(ANY_ID)
     found: list[dict[str, Any]] = []
-    for message in messages:
+    for index, message in enumerate(messages):
+        where = f"messages[{index}].content"
         if is_claude:
             message = _with_id(message)
         if message.get("role") == "assistant":
@@ -630,11 +631,11 @@ def sound_chat(messages: Iterable[dict[str, Any]], *, is_claude: bool) -> list[d
                 continue
         elif message.get("tool_call_id"):
             message = {**message, "tool_call_id": ids.of_result(str(message["tool_call_id"]))}
-            _check(parts_of(message.get("content")), TAKEN_IN_RESULTS if is_claude else None)
+            _check(parts_of(message.get("content")), TAKEN_IN_RESULTS if is_claude else None, where)
             if not is_claude:
                 message["content"] = _with_joined_texts(message.get("content"))
         elif parts := parts_of(message.get("content")):
-            _check(parts, TAKEN if is_claude else None)
+            _check(parts, TAKEN if is_claude else None, where)
             message = {**message, "content": _parts(parts) or parts}
         found.append(message)
     return found if is_claude else list(_paired_by_order(found))
@@ -714,18 +715,20 @@ def _parts(content: Any) -> list[dict[str, Any]]:
     return [part for part in parts if part.get("type") != "text" or str(part.get("text") or "").strip()]
 
 
-def _check(parts: Sequence[Any], taken: Collection[str] | None) -> None:
+def _check(parts: Sequence[Any], taken: Collection[str] | None, where: str) -> None:
     """Raises InvalidRequest: a part is none of those that are `taken`, or lacks what it is of: litellm's own error
     names only what it stumbled over."""
-    for part in dicts_of(parts):
-        kind = str(part.get("type"))
+    for number, part in enumerate(parts):
+        if not isinstance(part, dict):
+            continue
+        kind, param = str(part.get("type")), f"{where}[{number}]"
         if taken is not None and kind not in taken:
             text = f"This model takes no {NOT_TAKEN.get(kind, f'part of type {kind[:64]} here')}."
-            raise errors.InvalidRequest(text, param="messages", code="unsupported_parameter")
+            raise errors.InvalidRequest(text, param=param, code="unsupported_parameter")
         names, said = PART_FIELDS.get(kind, ()), part.get(kind)
         if not names or (said and isinstance(said, str) and kind == "image_url"):
             continue
         values = [said.get(name) for name in names] if isinstance(said, dict) else []
         if not any(values) or not all(value is None or isinstance(value, str) for value in values):
             text = f"A part of type {kind} needs its {kind}, with {' or '.join(names)} as text."
-            raise errors.InvalidRequest(text, param="messages")
+            raise errors.InvalidRequest(text, param=param)

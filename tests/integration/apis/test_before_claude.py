@@ -71,6 +71,16 @@ def test_s4_i7_a_request_reads_what_the_one_before_wrote(gateway: GatewayProcess
     assert 300 < written < 1000
 
 
+def test_s7_a_part_that_the_model_cannot_take_is_named_as_the_client_sent_it(gateway: GatewayProcess) -> None:
+    """Not by its place among what is forwarded."""
+    wrong = {"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "hologram", "hologram": "y"}]}
+    ask(gateway, user("one"), context={"session": "s"})
+    with http(gateway) as client:
+        for more, param in (({}, "messages[0].content[1]"), ({"context": {"session": "s"}}, "messages")):
+            answer = client.post("/chat/completions", json={"model": "claude", "messages": [wrong], **more})
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
 def test_s4_i7_a_plain_loop_that_sends_everything_again(gateway: GatewayProcess, provider: MockProvider) -> None:
     """The ordinary client's loop; what is stored and given back bears no mark."""
     messages: list[Json] = [SYSTEM, user("Who keeps lamp 1?")]
