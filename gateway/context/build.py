@@ -424,7 +424,7 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | 
         change = difference(counting, whole, sent)
         tokens = before + change if window is None else min(before + change, window - fitted.tokens)
         return bill.LeftOutTokens(tokens, 0 if passed == bill.PAID else max(0, change), unchanged, kept, latest)
-    everything = before + counting.nearly(whole)
+    everything = before + max(counting.nearly(whole), measured.unreduced.tokens)  # `whole` lacks huge texts
     tokens = (everything if window is None else min(everything, window)) - counting.total(sent)
     fresh = counting.nearly(_since(whole, known)) - counting.nearly(_since(sent, known))
     return bill.LeftOutTokens(tokens, min(max(0, fresh), max(0, tokens)), unchanged, kept, latest)

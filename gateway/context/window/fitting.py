@@ -190,17 +190,18 @@ class WindowFitter:
 
 
 def drop_impossible(selection: WindowSelection, counting: PromptCounter, tokens: int) -> tuple[WindowSelection, int]:
-    """Returns the selection without huge texts that together surely exceed `tokens` tokens, and a lower bound of the
-    tokens of these texts: 0 if they may fit."""
+    """Returns the selection without huge texts that together surely exceed `tokens` tokens, and about how many these
+    texts have: 0 if they may fit."""
     huge = {
-        name: counting.least_text(rendering.text)
+        name: rendering.text
         for name, rendering in selection.renderings.items()
         if rendering.strategy is ProcessingStrategy.INCLUDE_FULL and len(rendering.text) >= tuning.HUGE_CHARS
     }
-    least = sum(huge.values())
+    least = sum(map(counting.least_text, huge.values()))
     if least <= tokens:
         return selection, 0
-    return replace(selection, renderings={k: v for k, v in selection.renderings.items() if k not in huge}), least
+    possible = replace(selection, renderings={k: v for k, v in selection.renderings.items() if k not in huge})
+    return possible, max(least, counting.texts(list(huge.values())))
 
 
 def in_full(artifact: Artifact) -> ArtifactRendering:

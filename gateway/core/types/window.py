@@ -453,7 +453,7 @@ class FullPrompt:
 
     Attributes:
         tokens: an estimate if that is surely below every limit that matters; else the exact count if within the budget;
-            else a number between the budget and the exact count.
+            else a number above the budget, and not above the exact count or an estimate of it.
         new_pass: everything has to be decided again: the prompt is over the budget, or lacks something pinned.
     """
 

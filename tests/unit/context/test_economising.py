@@ -11,12 +11,13 @@ import pytest
 from gateway.context.manager import BuiltContext
 from gateway.conversations.message_forms import as_frozen
 from gateway.core.config.settings import ContextSettings
+from gateway.core.types.artifacts import RequestAttachment
 from gateway.core.types.bill import BranchCosts, SentPrompt
 from gateway.core.types.chat import ContextOptions, ModelFacts, PromptBudget
 from gateway.core.types.conversation import ConversationHistory, FrozenDecision, PromptFrame
 from gateway.core.types.memory import MemoryEntity
 from tests.support.documents import prose
-from tests.unit.making import FACTS, NOW, OPTIONS, assistant, chat, context_manager, history, stored, tool, user
+from tests.unit.making import FACTS, NOW, OPTIONS, assistant, build, chat, context_manager, history, stored, tool, user
 
 Json = dict[str, Any]
 PRICES = {
@@ -301,6 +302,16 @@ async def test_s4_i5_results_of_earlier_turns_make_room_before_those_of_the_curr
     assert context.economy is not None
     assert context.economy.passed == "paid"
     assert all(index < len(said) - len(now) for index in left(context))
+
+
+@pytest.mark.parametrize("words", [150_000, 210_000], ids=["longer than the window", "of over a million characters"])
+async def test_s6_a_document_that_no_window_holds_saves_a_whole_one(words: int) -> None:
+    """Also one that is never put into a message."""
+    document = RequestAttachment(content=prose(1, words), title="Log")
+    context = await build([user("Who mends lamp 5?")], 3000, attachments=[document])
+    assert context.fitted.tokens <= 3000
+    assert context.left_out is not None
+    assert context.left_out.tokens == 128_000 - context.fitted.tokens
 
 
 async def test_s11_14_no_result_makes_room_for_what_is_remembered() -> None:
