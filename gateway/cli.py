@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import errno
 import gc
 import io
 import os
@@ -29,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.set_threshold(COLLECT_AFTER)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # else it reads the metadata of every installed package
     atexit.register(gc.freeze)  # no search for cycles at exit, when all memory is freed anyway
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as by `>&-`
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     words = sys.argv[1:] if arguments is None else arguments
     commands = parser()
     if not words:
@@ -76,7 +80,8 @@ def _command(run: str) -> Callable[[CommandCall], int]:
 
 
 def _piped(run: Callable[[], int]) -> int:
-    """Runs a command with long output, and returns 1 if the reader, such as `head`, closes the pipe early."""
+    """Runs a command with long output, and returns 1 if the reader, such as `head`, closes the pipe early, or the
+    disk is full."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows question marks
@@ -84,6 +89,10 @@ def _piped(run: Callable[[], int]) -> int:
         status = run()
         sys.stdout.flush()
         return status
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
+        if error.errno == errno.ENOSPC:
+            print(f"standard output: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -98,6 +98,12 @@ class _KeyCommand:
     async def show(self) -> None:
         await self._show(await self.store.get(self.options.id))
 
+    async def check_made_here(self) -> None:
+        """Raises KeyNotFound: the key of the argument stands in the configuration."""
+        if getattr(self.options, "id", None) in await self._configured():
+            text = "This key stands in auth.keys of the configuration, and is shown and changed there alone."
+            raise errors.KeyNotFound(text)
+
     async def update(self) -> None:
         """Changes the fields that the arguments name."""
 
@@ -150,6 +156,7 @@ def keys(call: CommandCall) -> int:
         store = stored_keys.KeyStore(transactions, call.clock, secret)
         record = audit_events.recorder(command_actor(), call.clock)
         command = _KeyCommand(call, store, call.clock.now(), record, secret)
+        await command.check_made_here()
         await getattr(command, call.options.action)()
         return 0
 

@@ -363,6 +363,17 @@ def test_s13_9_no_storage(tmp_path: Path, postgres: Postgres, name: str) -> None
     assert not path.exists()
 
 
+@pytest.mark.parametrize(("output", "status", "said"), [(">/dev/full", 1, "No space left"), (">&-", 0, "")])
+def test_s13_9_an_output_that_takes_nothing(tmp_path: Path, output: str, status: int, said: str) -> None:
+    """A full disk is told in a line, and a closed output is none; neither is a traceback."""
+    line = f"exec {sys.executable} -W error -m gateway config --all {output}"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=tmp_path, env=scrubbed_environment(), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
+    assert said in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [("ls",), ("tail", "--lines", "5"), ("audit", "--csv")])
 def test_s13_9_a_reader_who_has_seen_enough(shop: Shop, arguments: tuple[str, ...]) -> None:
     """`gateway ls | head` ends quietly."""

@@ -115,6 +115,8 @@ def test_s12_1_keys_of_the_configuration_are_listed_after_others(configured: Gat
     assert [(each["id"], each["source"]) for each in listed] == [(each["id"], each["source"]) for each in served]
     assert listed[1]["source"] == "configuration"
     assert "Ann's (configuration)" in run(configured, "keys", "list").stdout
+    for action in ("show", "revoke", "rotate", "update"):
+        assert "stands in auth.keys" in run(configured, "keys", action, listed[1]["id"], status=1).stderr
     assert run(configured, "keys", "list", "--tenant", "other").stderr == "there are no keys\n"
 
 
