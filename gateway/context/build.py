@@ -407,7 +407,7 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | 
     """
     fitted, note = final.fitted, final.economy
     passed = note.passed if note is not None else None
-    before = measured.material.frame.left_out_tokens if measured.material.frame else 0
+    before = _left_before(measured)
     if not (before or fitted.new_pass or final.follows_plan or passed or (note is not None and note.shaped)):
         return None
     counting, whole, sent = measured.counting, measured.unreduced.forwarded, fitted.forwarded
@@ -428,6 +428,19 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | 
     tokens = (everything if window is None else min(everything, window)) - counting.total(sent)
     fresh = counting.nearly(_since(whole, known)) - counting.nearly(_since(sent, known))
     return bill.LeftOutTokens(tokens, min(max(0, fresh), max(0, tokens)), unchanged, kept, latest)
+
+
+def _left_before(measured: MeasuredInputs) -> int:
+    """Returns the tokens that earlier requests left out. Where the client has gone back, the frame's figure is of the
+    branch that it left, so that what both share is counted."""
+    material, frame = measured.material, measured.material.frame
+    if frame is None or not frame.borrowed or measured.inputs.history.unread:
+        return frame.left_out_tokens if frame is not None else 0
+    known, sent = measured.known, measured.unreduced.forwarded
+    shown = [message for index, message in zip(sent.indexes, sent.messages, strict=True) if 0 <= index < known]
+    whole = [message.body for message in material.messages[:known]]
+    one, other = (measured.counting.nearly(ForwardedMessages(each, [])) for each in (whole, shown))
+    return one - other
 
 
 def _spared_tokens(proposal: WindowProposal, fitted: PackedWindow) -> int:

@@ -304,6 +304,15 @@ async def test_s4_i5_results_of_earlier_turns_make_room_before_those_of_the_curr
     assert all(index < len(said) - len(now) for index in left(context))
 
 
+async def test_s6_who_goes_back_saves_nothing_that_only_the_other_branch_left_out() -> None:
+    back, plain = [
+        await built(loop(20), frame=frame) for frame in (PromptFrame(left_out_tokens=60_000, borrowed=True), None)
+    ]
+    assert back.left_out is not None
+    assert back.left_out == plain.left_out
+    assert back.left_out.tokens > 0
+
+
 @pytest.mark.parametrize("words", [150_000, 210_000], ids=["longer than the window", "of over a million characters"])
 async def test_s6_a_document_that_no_window_holds_saves_a_whole_one(words: int) -> None:
     """Also one that is never put into a message."""
