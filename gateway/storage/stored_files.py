@@ -187,9 +187,10 @@ class FileRows(CachedRows):
         return place
 
     async def complete_upload(self, tenant: str, upload_id: str, details: str) -> bool:
-        """Stores of an upload in parts that it is completed. Returns False if it was, or was deleted, before."""
+        """Stores of an upload in parts that it is completed, and counts in quotas no more. Returns False if it was, or
+        was deleted, before."""
         own = (FILE.tenant == tenant, FILE.id == upload_id, FILE.status_details.is_(None))
-        query = files.update().where(*own).values(status_details=details)
+        query = files.update().where(*own).values(status_details=details, bytes=0)
         return await self._transactions.run(lambda connection: connection.execute(query).rowcount == 1, write=True)
 
     async def note_reading(
