@@ -38,11 +38,11 @@ LABEL_TOKENS = 60
 MIN_CLEARED_TOKENS = 500
 """A pass that clears less is not worth the change."""
 MIN_RENT = Decimal(1)
-"""A pass is bought when carrying has cost so many times its price (rent or buy)."""
+"""A pass is made once carrying what it clears has cost this multiple of its price (the ski-rental rule)."""
 MIN_RENT_ANEW = Decimal(4)
 """`MIN_RENT` of a pass that decides everything again, which clears old turns and steps too. Measured on recorded
-sessions at 64,000 tokens (the four that pi made): at 4 the bill falls from 0.519 to 0.484 of the direct one, with as
-many of the words and edits of the next step; at 2 to 0.473, with 96.0 instead of 98.0 % of the words."""
+sessions at 64,000 tokens (four made with the coding agent pi): at 4 the bill falls from 0.519 to 0.484 of the direct
+one, with as many of the words and edits of the next step; at 2 to 0.473, with 96.0 instead of 98.0 % of the words."""
 MAX_PAYBACK = Decimal("0.15")
 """A pass has to pay for itself within this share of the answers that a conversation has had."""
 MAX_CREDIT = Decimal("1.008")
@@ -153,9 +153,9 @@ def _gain(spared: int, price: Decimal, rates: CacheRates, answers: int) -> Decim
 def cleared_for_room(
     carried: Sequence[CarriedResult], prompt: PromptTokens, rates: CacheRates, budget: int, costs: bill.BranchCosts
 ) -> list[CarriedResult]:
-    """Returns the results to clear near the end of a window that is over budget, where little is written again, at the
-    least price. Empty where the bill would exceed its bound, this request included; also where the branch can afford a
-    pass that decides all again: that is cheaper if the session goes on, clearing near the end is if it ends.
+    """Returns the results to clear near the end of a window that is over budget, at the least price. Returns none if
+    the branch's bill would exceed its bound, or if the branch can afford a pass that decides everything again: that is
+    cheaper if the session continues, clearing near the end is cheaper if it stops.
     `costs`: as for `cleared_when_paid`; `budget`: tokens that the prompt may have."""
     sizes, known = prompt.sizes, prompt.known
     old, new = sum(sizes[:known]), sum(sizes[known:])
@@ -319,8 +319,10 @@ PATH = re.compile(
 EDIT_TOOL_NAME = re.compile(r"edit|write|patch|replace|insert|update", re.IGNORECASE)
 """Names of tools that change files."""
 PATCH = re.compile(r"^\*\*\* (?:Update|Add) File: (\S+)", re.MULTILINE)
-IN_SHELL = re.compile(r"\bsed\s+-i\S*|\btee\s+(?:-a\s+)?|(?<![0-9&<>=-])>{1,2}(?![&>=])")
-"""How shells change files; the names follow."""
+IN_SHELL = re.compile(r"\bsed\s+-i\S*|\btee\s+(?:-a\s+)?|(?<![0-9&<>-])>{1,2}(?![&>])")
+"""How shells change files; the names follow. Arrows (`=>`) and comparisons in code count too: on recorded sessions that
+keeps what is edited later. Without them the bill falls from 0.832 to 0.815 of the direct one, but 21 instead of 7 of
+491 edits do not find what they quote."""
 KEPT_LOOKAHEAD_CHARS = 400
 """Characters after such a word in which the names are looked for."""
 MAX_NAME_CHARS, MAX_CALL_CHARS = 300, 4000

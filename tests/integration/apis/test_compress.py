@@ -1,5 +1,6 @@
 """`POST /v1/compress`: fitted messages for another gateway, which asks the model itself (guarantee §13.11)."""
 
+import importlib
 import itertools
 import json
 import re
@@ -299,6 +300,7 @@ async def test_s13_11_litellms_guardrail_of_the_docs(house: GatewayProcess, monk
     """As it stands there: it fits what LiteLLM's proxy is about to send, and lets it go as it came where it cannot."""
     written = DOCS.read_text().partition("```python\n")[2].partition("```")[0]
     module: Json = {}
+    importlib.import_module("litellm")  # all of it before a part: the gateway may be loading it in another thread
     exec(compile(written, str(DOCS), "exec"), module)
     monkeypatch.setenv("GATEWAY_URL", house.base_url.removesuffix("/v1"))
     monkeypatch.setenv("GATEWAY_KEY", OTHER)
