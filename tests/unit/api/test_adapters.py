@@ -26,7 +26,7 @@ from gateway.core.errors import InvalidRequest
 from gateway.core.formats.anthropic import edits
 from gateway.core.formats.compaction_items import CompactionSealer
 from gateway.core.types.chain import chain_digests
-from gateway.core.types.chat import CacheMark, ChatRequest, RequestCaller
+from gateway.core.types.chat import CacheMark, ChatRequest, KnownMessages, RequestCaller
 from gateway.storage.store import ConversationStore
 from tests.support.hand_clock import HandClock
 from tests.support.in_process import InProcess
@@ -120,9 +120,13 @@ def test_a_step_is_recognised_where_results_are_full_of_braces(resends: BodyCach
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_nothing_of_store_false_is_kept(resends: BodyCache, api: Api) -> None:
-    answered(resends, api, body(api, STEPS, store=False))
-    assert len(resends) == 0
+def test_s2_5_of_store_false_digests_alone_are_kept(resends: BodyCache, api: Api) -> None:
+    request = answered(resends, api, body(api, STEPS, store=False))
+    (kept,) = resends._kept.values()
+    assert isinstance(kept, KnownMessages)
+    assert (kept.count, kept.source) == (len(request.messages), None)
+    assert {type(each) for digest in kept.digests for each in digest} == {bytes, bool}
+    assert {len(each) for digest in kept.digests for each in digest if isinstance(each, bytes)} <= {0, 20}
 
 
 @pytest.mark.parametrize("count", [1, STEPS])
