@@ -399,7 +399,7 @@ class ContextManager:
         history: ConversationHistory,
         facts: ModelFacts,
         budget: PromptBudget,
-        access: PlannerAccess = NO_PLANNERS,
+        access: PlannerAccess | None = None,
     ) -> BuiltContext:
         """Gathers the inputs; decides without a plan, and asks for a plan if one is called for; fits by it; economises,
         which may replace old results in the window by labels if that pays; and renders.
@@ -408,6 +408,7 @@ class ContextManager:
         no readable document, or names as an image what is none; names the part; NotFound: a part names a file that the
         file store, if there is one, does not hold; names the part; StorageUnavailable: older messages or files are
         needed and cannot be read."""
+        access = access or PlannerAccess()  # one of its own: calls are added to its scope
         ranking = self._ranking.of(request, access.scope)
         gatherer = self._gatherer(request, facts, access)
         inputs = await gatherer.gather(history, budget)

@@ -20,7 +20,7 @@ from gateway.core.formats.anthropic import edits, message_events, serializer
 from gateway.core.formats.anthropic.request_parser import MessagesReading, read_request
 from gateway.core.formats.compaction_items import CompactionSealer
 from gateway.core.types.chat import ChatRequest, RequestCaller
-from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.conversation import UNNAMED, ConversationRef
 from gateway.pipeline import PausedRequest
 from gateway.storage import ConversationStore
 
@@ -79,7 +79,7 @@ async def resolved(body: Json, tenant: str, store: ConversationStore) -> Resolve
         content = body["messages"][found.message]["content"][found.block].get("content")
         if compacted.extract is None and isinstance(content, str):
             compacted = replace(compacted, extract=content)
-    ref = ConversationRef(at=at, before=compacted.before) if at is not None else ConversationRef()
+    ref = ConversationRef(at=at, before=compacted.before) if at is not None else UNNAMED
     return ResolvedBlocks(edits.expanded(body, found, compacted), secret, ref)
 
 
@@ -106,7 +106,6 @@ async def send_paused(paused: PausedRequest, sealer: CompactionSealer, send: asg
     await send({"type": "http.response.body", "body": b"".join(map(asgi.named_event, events))})
 
 
-NO_NAME = ConversationRef()
 PING = asgi.named_event({"type": "ping"})
 
 
@@ -143,7 +142,7 @@ class MessagesAdapter(ReadAsChat[MessagesReading]):
             self._parse(raw, caller, MessagesReading)
             if any(mark in raw for mark in COMPACTION_MARKERS):
                 return None
-        body, ref = self._body, ConversationRef()
+        body, ref = self._body, UNNAMED
         if self._resolved is not None:
             body, ref = self._resolved.body, self._resolved.ref
         check_spelling(body, self._settings)
@@ -185,7 +184,7 @@ def chat_request(
     caller: RequestCaller,
     settings: Settings,
     arrival: RequestArrival,
-    ref: ConversationRef = NO_NAME,
+    ref: ConversationRef = UNNAMED,
 ) -> ChatRequest:
     """Converts a parsed request to the one that the pipeline takes.
     `ref`: the point that it continues from, by a compaction block.
@@ -194,7 +193,7 @@ def chat_request(
     return in_its_words(parse_chat_request(reading.chat, headers, caller, settings, arrival, plain), reading, ref)
 
 
-def in_its_words(request: ChatRequest, reading: MessagesReading, ref: ConversationRef = NO_NAME) -> ChatRequest:
+def in_its_words(request: ChatRequest, reading: MessagesReading, ref: ConversationRef = UNNAMED) -> ChatRequest:
     """Adds what a chat has no fields for. The session that such a client names by itself becomes the conversation,
     unless the request names one in the gateway's fields; the client always sends the whole of it."""
     limit = edits.limit_of(reading.edits)
@@ -206,10 +205,10 @@ def in_its_words(request: ChatRequest, reading: MessagesReading, ref: Conversati
         request = replace(request, options=options)
     session = reading.session
     is_name = session is not None and len(session) <= MAX_SESSION_CHARS and session.isprintable()
-    if ref != NO_NAME and request.conversation == NO_NAME:
+    if ref != UNNAMED and request.conversation == UNNAMED:
         size = len(jsons.dumps(request.messages))  # of the messages from the block on
         request = replace(request, conversation=ref, size=size)
-    if is_name and request.conversation == ConversationRef():
+    if is_name and request.conversation == UNNAMED:
         request = replace(request, conversation=ConversationRef(session=session, is_whole=True))
     return replace(request, api="messages", native=reading.native)
 

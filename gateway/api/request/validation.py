@@ -24,7 +24,7 @@ from gateway.core.frozen_records import record
 from gateway.core.types import chat, conversation, items, memory, tool_steps
 from gateway.core.types.artifacts import ContextGoal, RequestAttachment
 from gateway.core.types.chat import ChatRequest, ContextOptions, KnownMessages, PlainMessages, RequestCaller
-from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.conversation import UNNAMED, ConversationRef
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 PLAIN_ROLES = frozenset(("system", "developer", "user", "assistant"))
@@ -482,7 +482,7 @@ def _conversation(
     if value is not None:  # instead of a malformed id one that no conversation has: a 404
         return ConversationRef(conversation_id=value if CONVERSATION_ID.match(value) else ids.CONVERSATION)
     session = context.session or headers.get("x-context-session")
-    return ConversationRef(session=read(SESSION, session, "x-context-session")) if session else ConversationRef()
+    return ConversationRef(session=read(SESSION, session, "x-context-session")) if session else UNNAMED
 
 
 def _attachments(value: list[RequestAttachment] | None) -> tuple[RequestAttachment, ...]:

@@ -28,6 +28,7 @@ from gateway.core.types.chain import ChainKeys
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import (
     INSTRUCTION_ROLES,
+    UNNAMED,
     ConversationMessage,
     ConversationRef,
     HistoryLookup,
@@ -300,9 +301,7 @@ class CompactionEndpoint:
             return None
         keys = rebuild.recognition_keys(sent, ChainKeys(await self._store.secret(), tenant, people))
         lookup = HistoryLookup(lookup.bodies, lookup.digests, keys=keys, instructed=True)
-        found = await self._store.find_conversation(
-            tenant, ConversationRef(), max_bytes=COMPACT_LOOKUP_BYTES, lookup=lookup
-        )
+        found = await self._store.find_conversation(tenant, UNNAMED, max_bytes=COMPACT_LOOKUP_BYTES, lookup=lookup)
         if found is None or not rebuild.has_evidence(lookup.bodies, found.resume_point.kept, found.path):
             return None
         return found

@@ -27,7 +27,7 @@ from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.formats.responses.sealed_thoughts import ThoughtSealer
 from gateway.core.types import turn
 from gateway.core.types.chat import ChatRequest, ContextOptions, PlainMessages, RequestCaller
-from gateway.core.types.conversation import ConversationRef
+from gateway.core.types.conversation import UNNAMED, ConversationRef
 from gateway.storage import ConversationStore
 
 # `/v1/responses/{response_id}…`: what is stored of responses, which are the stored completions of chats (ADR 27).
@@ -230,7 +230,7 @@ class ResponsesAdapter(ReadAsChat[ResponsesReading]):
         conversation = request.conversation
         if reading.previous is not None:
             conversation = ConversationRef(behind=reading.previous)
-        elif at is not None and conversation == ConversationRef():
+        elif at is not None and conversation == UNNAMED:
             conversation = ConversationRef(at=at, before=before)
             request = replace(request, size=len(jsons.dumps(request.messages)))  # of the messages from the item on
         if sealer is not None and reading.threshold is not None:
