@@ -12,7 +12,7 @@ FOUND = {
     "acknowledged before the commit": (
         "without a bill|misses|the way to|conversation_not_found|tool_call_unknown|instead of conv_"
     ),
-    "bill and turn apart": "an answered bill without its",
+    "bill and turn apart": "an answered bill without its|misses something of",
     "links apart": "no link leads to",
     "recognition apart": "nothing is left of",
 }
