@@ -249,41 +249,39 @@ class CompletionHandler:
                 await request(scope, send)
                 return None
             identity = await identify(key, caller.tenant, raw, self._idempotency.secret) if key else None
-            exchange = _RequestScope(request, adapter, scope, receive, send, slot)
+            call = _ClientCall(request, adapter, scope, receive, send, slot)
             with adapter.holding(raw, request):
                 del raw
                 if request.options.dry_run:
-                    return await self._dry_run(exchange)
+                    return await self._dry_run(call)
                 if request.stream:
-                    return await self._answer_stream(identity, exchange)
-                return await self._answered(identity, exchange)
+                    return await self._answer_stream(identity, call)
+                return await self._answered(identity, call)
 
-    async def _answered(self, identity: turn.RequestIdentity | None, exchange: "_RequestScope") -> PausedRequest | None:
-        return await (self._respond(exchange) if identity is None else self._respond_once(identity, exchange))
+    async def _answered(self, identity: turn.RequestIdentity | None, call: "_ClientCall") -> PausedRequest | None:
+        return await (self._respond(call) if identity is None else self._respond_once(identity, call))
 
-    async def _answer_stream(
-        self, identity: turn.RequestIdentity | None, exchange: "_RequestScope"
-    ) -> PausedRequest | None:
+    async def _answer_stream(self, identity: turn.RequestIdentity | None, call: "_ClientCall") -> PausedRequest | None:
         """Answers with a stream that has keepalives, and is cut off when the caller's key is revoked or expires. A
         failure after the first keepalive is an event in it, as is the end of the server."""
-        exchange.writer = writer = exchange.adapter.writer(exchange.request)
-        kept = KeptAlive(exchange.send, self._keepalive, writer.alive)
-        exchange.send = exchange.scope[SENDING] = kept
+        call.writer = writer = call.adapter.writer(call.request)
+        kept = KeptAlive(call.send, self._keepalive, writer.alive)
+        call.send = call.scope[SENDING] = kept
         signs = chat.SIGNS.set(kept.heard)
         try:
-            with self._auth.watch.holding(exchange.scope, exchange.request.caller):
-                return await self._answered(identity, exchange)
+            with self._auth.watch.holding(call.scope, call.request.caller):
+                return await self._answered(identity, call)
         except ClientDisconnected:
             raise
         except asyncio.CancelledError as error:
             if kept.is_under_way and errors.cancellation_code(error) == errors.ShuttingDown.code:
-                await kept({"type": "http.response.body", "body": _faulty(exchange, writer, errors.ShuttingDown())})
+                await kept({"type": "http.response.body", "body": _faulty(call, writer, errors.ShuttingDown())})
             raise
         except Exception as error:
             if not kept.is_under_way:
                 raise
-            fault = as_gateway_error(error, exchange.request.request_id)
-            await kept({"type": "http.response.body", "body": _faulty(exchange, writer, fault)})
+            fault = as_gateway_error(error, call.request.request_id)
+            await kept({"type": "http.response.body", "body": _faulty(call, writer, fault)})
             return None
         finally:
             chat.SIGNS.reset(signs)
@@ -308,41 +306,35 @@ class CompletionHandler:
             scope["gateway"]["agent"] = request.agent.agent_id
         return request
 
-    async def _dry_run(self, exchange: "_RequestScope") -> PausedRequest | None:
-        estimate = await until_disconnect(
-            exchange.receive, self._pipeline.of(exchange.request.caller).dry_run(exchange.request)
-        )
+    async def _dry_run(self, call: "_ClientCall") -> PausedRequest | None:
+        estimate = await until_disconnect(call.receive, self._pipeline.of(call.request.caller).dry_run(call.request))
         if isinstance(estimate, PausedRequest):
             return estimate
         bill = estimate["response_metadata"]
         headers = answer_headers(bill["conversation_id"], bill["cost"]["total_cost"])
-        await send_json(exchange.send, 200, estimate, headers)
+        await send_json(call.send, 200, estimate, headers)
         return None
 
-    async def _respond(self, exchange: "_RequestScope") -> PausedRequest | None:
-        if exchange.request.stream:
-            return await until_disconnect(exchange.receive, self._stream(exchange))
-        completion = await until_disconnect(
-            exchange.receive, self._pipeline.of(exchange.request.caller).answer(exchange.request)
-        )
-        return await self._send_completion(completion, exchange)
+    async def _respond(self, call: "_ClientCall") -> PausedRequest | None:
+        if call.request.stream:
+            return await until_disconnect(call.receive, self._stream(call))
+        completion = await until_disconnect(call.receive, self._pipeline.of(call.request.caller).answer(call.request))
+        return await self._send_completion(completion, call)
 
-    async def _respond_once(self, identity: turn.RequestIdentity, exchange: "_RequestScope") -> PausedRequest | None:
+    async def _respond_once(self, identity: turn.RequestIdentity, call: "_ClientCall") -> PausedRequest | None:
         """Runs the request, or sends the answer that was given before."""
-        admitted = await until_disconnect(exchange.receive, self._idempotency.admit(identity, exchange.request))
+        admitted = await until_disconnect(call.receive, self._idempotency.admit(identity, call.request))
         if isinstance(admitted, turn.StoredCompletion):
-            exchange.scope["gateway"]["replayed"] = True
-            exchange.scope["gateway"]["conversation_id"] = admitted.ledger.conversation_id
-            await _replay(exchange, admitted)
+            call.scope["gateway"]["replayed"] = True
+            call.scope["gateway"]["conversation_id"] = admitted.ledger.conversation_id
+            await _replay(call, admitted)
             return None
-        exchange.request = request = replace(exchange.request, claim=admitted.claim)
+        call.request = request = replace(call.request, claim=admitted.claim)
         if request.stream or not request.keeps_content:
             with admitted:
-                return await self._respond(exchange)
-        completion = await self._answer_detached(
-            admitted, replace(request, has_left=chat.never_leaves), exchange.receive
-        )
-        return await self._send_completion(completion, exchange)
+                return await self._respond(call)
+        completion = await self._answer_detached(admitted, replace(request, has_left=chat.never_leaves), call.receive)
+        return await self._send_completion(completion, call)
 
     async def _answer_detached(
         self, permit: RunPermit, request: ChatRequest, receive: Receive
@@ -368,24 +360,24 @@ class CompletionHandler:
         await self._unattended.cancel(errors.ShuttingDown.code)
 
     async def _send_completion(
-        self, completion: WholeCompletion | PausedRequest, exchange: "_RequestScope"
+        self, completion: WholeCompletion | PausedRequest, call: "_ClientCall"
     ) -> PausedRequest | None:
         if isinstance(completion, PausedRequest):
             return completion
         headers = {**completion.headers, **answer_headers(completion.conversation_id, completion.cost)}
-        exchange.scope["gateway"]["conversation_id"] = completion.conversation_id
-        content = exchange.adapter.whole(completion.body, exchange.request)
+        call.scope["gateway"]["conversation_id"] = completion.conversation_id
+        content = call.adapter.whole(completion.body, call.request)
         with self._large_bodies.occupied(len(content)):
-            await send_json_bytes(exchange.send, 200, content, headers)
+            await send_json_bytes(call.send, 200, content, headers)
         return None
 
-    async def _stream(self, exchange: "_RequestScope") -> PausedRequest | None:
-        answer = await self._pipeline.of(exchange.request.caller).stream(exchange.request)
+    async def _stream(self, call: "_ClientCall") -> PausedRequest | None:
+        answer = await self._pipeline.of(call.request.caller).stream(call.request)
         if isinstance(answer, PausedRequest):
             return answer
-        exchange.slot.release()
+        call.slot.release()
         try:
-            await _send_stream(answer, exchange)
+            await _send_stream(answer, call)
         finally:
             await answer.aclose()
         return None
@@ -401,7 +393,7 @@ def told_headers(scope: Scope) -> dict[str, str]:
 
 
 @dataclass(eq=False, slots=True)
-class _RequestScope:
+class _ClientCall:
     """A request in progress: where it came from and where its answer goes. `writer`: of a streamed answer."""
 
     request: ChatRequest
@@ -413,37 +405,37 @@ class _RequestScope:
     writer: StreamWriter = field(init=False)
 
 
-async def _send_stream(answer: StreamedAnswer, exchange: _RequestScope) -> None:
-    exchange.scope["gateway"]["conversation_id"] = answer.conversation_id
+async def _send_stream(answer: StreamedAnswer, call: _ClientCall) -> None:
+    call.scope["gateway"]["conversation_id"] = answer.conversation_id
     headers = {**answer.headers, **EVENT_STREAM, **answer_headers(answer.conversation_id)}
-    await send_start(exchange.send, 200, headers)
-    writer = exchange.writer
+    await send_start(call.send, 200, headers)
+    writer = call.writer
     try:
-        await answer.send_to(_EventStream(exchange.send, exchange.scope.get(CLIENT), writer))
+        await answer.send_to(_EventStream(call.send, call.scope.get(CLIENT), writer))
         end = writer.end()
     except errors.GatewayError as error:
-        end = _faulty(exchange, writer, error)
-    await exchange.send({"type": "http.response.body", "body": end})
+        end = _faulty(call, writer, error)
+    await call.send({"type": "http.response.body", "body": end})
 
 
-def _faulty(exchange: _RequestScope, writer: StreamWriter, error: errors.GatewayError) -> bytes:
+def _faulty(call: _ClientCall, writer: StreamWriter, error: errors.GatewayError) -> bytes:
     """Encodes the end of an answer whose status is sent already: an error event, not the end of a whole one (§7)."""
-    note_fault(exchange.scope["gateway"], error)
-    renamed(error, exchange.adapter.external_field_name)
+    note_fault(call.scope["gateway"], error)
+    renamed(error, call.adapter.external_field_name)
     return writer.fault(error)
 
 
-async def _replay(exchange: _RequestScope, stored: turn.StoredCompletion) -> None:
+async def _replay(call: _ClientCall, stored: turn.StoredCompletion) -> None:
     """Sends the stored first answer in the form that the request asks for."""
     body, conversation_id, cost = stored_answer(stored)
-    request, adapter = exchange.request, exchange.adapter
+    request, adapter = call.request, call.adapter
     if not request.stream:
         headers = {**REPLAYED, **answer_headers(conversation_id, cost)}
-        await send_json_bytes(exchange.send, 200, adapter.whole(body, request), headers)
+        await send_json_bytes(call.send, 200, adapter.whole(body, request), headers)
         return
-    await send_start(exchange.send, 200, {**EVENT_STREAM, **REPLAYED, **answer_headers(conversation_id)})
+    await send_start(call.send, 200, {**EVENT_STREAM, **REPLAYED, **answer_headers(conversation_id)})
     chunks = replayed_chunks(body, request.choices, include_usage=request.include_usage)
-    await exchange.send({"type": "http.response.body", "body": exchange.writer.events(chunks) + exchange.writer.end()})
+    await call.send({"type": "http.response.body", "body": call.writer.events(chunks) + call.writer.end()})
 
 
 class _EventStream:

@@ -100,7 +100,8 @@ class _KeyCommand:
 
     async def check_made_here(self) -> None:
         """Raises KeyNotFound: the key of the argument stands in the configuration."""
-        if getattr(self.options, "id", None) in await self._configured():
+        name = getattr(self.options, "id", None)
+        if name is not None and name in await self._configured():
             text = "This key stands in auth.keys of the configuration, and is shown and changed there alone."
             raise errors.KeyNotFound(text)
 

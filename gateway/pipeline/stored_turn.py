@@ -393,9 +393,7 @@ class ChainedAnswer:
 
 def _chained_answers(attempted: AttemptedRequest, request_chain: RequestChain) -> Iterator[ChainedAnswer]:
     outcome, is_messages = attempted.outcome, attempted.prepared.request.api == "messages"
-    for number, choice in enumerate((outcome.completion or {}).get("choices") or ()):
-        if outcome.status == "failed" or not isinstance(choice.get("message"), dict):
-            continue
+    for number, choice in enumerate(outcome.answers if outcome.status != "failed" else ()):
         sent = serializer.canonical_calls(choice) if is_messages else choice
         message, answer, status = _messages(sent, outcome, request_chain.prefill)
         digests = request_chain.digests_after(message, answer, status)
