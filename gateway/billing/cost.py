@@ -577,7 +577,7 @@ def _reads_cache(usage: Mapping[str, Any], unchanged: int) -> bool:
     An upstream that never reports cache reads bills nothing at that price. One that reports no reads of a long prefix
     that it had been sent before has no cache.
     """
-    reported = bill.reported_counts(usage, bill.CACHE_READ_NAMES)
+    reported = bill.reported_counts(usage, reads=True)
     return bool(reported) and (any(reported) or unchanged < MIN_CACHED_PREFIX)
 
 

@@ -65,8 +65,8 @@ def metered(
     tokens = round(scale * left.tokens) if left is not None else 0
     known = _latest_of(before, model, request.at)
     is_back = known is not before  # another model was asked meanwhile, and may have had a pass
-    reads = bill.reported_counts(usage, bill.CACHE_READ_NAMES)
-    writes = bool(bill.reported_counts(usage, bill.CACHE_WRITE_NAMES))
+    reads = bill.reported_counts(usage, reads=True)
+    writes = bool(bill.reported_counts(usage, reads=False))
     changes = bool(tokens or rewritten or (known is not None and known.left_tokens))
     charged = partial(_rates, usage, request.prices, reads=bool(reads), writes=writes)
     rates = charged(prompt + tokens) if changes or note.clearable else None

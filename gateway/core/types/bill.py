@@ -94,12 +94,9 @@ def sound(usage: Mapping[str, Any]) -> dict[str, Any]:
 def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     """Returns the prompt's tokens that were read from a provider's cache, and those that were written to it."""
     read = written = 0
-    if not _may_report_cache(tuple(usage)):
-        return read, written
-    for holder in _with_counts_of_prompt(usage):
-        for name in _among(tuple(holder), CACHED_USAGE_FIELDS):
-            count = figure(holder, name)
-            read, written = (read or count, written) if _plain(name) in CACHE_READ_NAMES else (read, written or count)
+    for holder, name, is_read in _cache_counts(usage):
+        count = figure(holder, name)
+        read, written = (read or count, written) if is_read else (read, written or count)
     return read, written
 
 
@@ -108,17 +105,29 @@ def without_cache(usage: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in usage.items() if _plain(name) not in OF_PROMPT}
 
 
-def reported_counts(usage: Mapping[str, Any], names: frozenset[str]) -> list[int]:
-    """Lists the counts that a usage object reports under these names for cached tokens, those of the details first;
-    empty if the provider reports none."""
-    if not _may_report_cache(tuple(usage)):
-        return []
-    return [figure(each, name) for each in _with_counts_of_prompt(usage) for name in _among(tuple(each), names)]
+def reported_counts(usage: Mapping[str, Any], *, reads: bool) -> list[int]:
+    """Lists the counts that a usage object reports of tokens read from a provider's cache, or else written to it, those
+    of the details first; empty if the provider reports none."""
+    return [figure(holder, name) for holder, name, is_read in _cache_counts(usage) if is_read is reads]
 
 
-def _with_counts_of_prompt(usage: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Lists the objects that hold counts of a prompt's tokens: its details first, then the usage itself."""
-    return [each for each in (*map(usage.get, USAGE_DETAILS[:2]), usage) if isinstance(each, dict)]
+def _cache_counts(usage: Mapping[str, Any]) -> list[tuple[Any, str, bool]]:
+    """Lists where a usage object counts cached tokens, in its details first: the object, the name, and whether they
+    were read."""
+    of_prompt, of_input = usage.get(USAGE_DETAILS[0]), usage.get(USAGE_DETAILS[1])
+    names = (
+        tuple(of_prompt) if isinstance(of_prompt, dict) else (),
+        tuple(of_input) if isinstance(of_input, dict) else (),
+    )
+    places, holders = _names_of_cached(*names, tuple(usage)), (of_prompt, of_input, usage)
+    return [(holders[at], name, is_read) for at, name, is_read in places] if places else []
+
+
+@lru_cache(256)
+def _names_of_cached(*reported: tuple[str, ...]) -> tuple[tuple[int, str, bool], ...]:
+    """Selects the names for cached tokens in each object, cached: a provider reports the same names in each answer."""
+    known = [(at, name, _plain(name)) for at, names in enumerate(reported) for name in names]
+    return tuple((at, name, plain in CACHE_READ_NAMES) for at, name, plain in known if plain in CACHED_USAGE_FIELDS)
 
 
 def written_for_an_hour(usage: Mapping[str, Any]) -> int:
@@ -127,19 +136,6 @@ def written_for_an_hour(usage: Mapping[str, Any]) -> int:
     holders = (details, usage) if isinstance(details, dict) else (usage,)
     split = [figure(holder.get(name), HOUR) for holder in holders for name in SPLIT_BY_HOUR]
     return next(filter(None, (*split, *(figure(holder, HOUR_ALONE) for holder in holders))), 0)
-
-
-@lru_cache(256)
-def _among(reported: tuple[str, ...], wanted: frozenset[str]) -> tuple[str, ...]:
-    """Selects the reported names that are in `wanted`; cached, as a provider reports the same names in each answer."""
-    return tuple(name for name in reported if _plain(name) in wanted)
-
-
-@lru_cache(256)
-def _may_report_cache(names: tuple[str, ...]) -> bool:
-    """Returns whether a usage with these names may report cached tokens, by itself or in its details. Most do not, and
-    each is checked eight times."""
-    return any(name in USAGE_DETAILS[:2] or _plain(name) in CACHED_USAGE_FIELDS for name in names)
 
 
 @lru_cache(1024)

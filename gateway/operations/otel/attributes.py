@@ -107,8 +107,8 @@ def of_usage(usage: object) -> Attributes:
     figures = {
         "input_tokens": usage.get("prompt_tokens"),
         "output_tokens": usage.get("completion_tokens"),
-        "cache_read.input_tokens": max(bill.reported_counts(usage, bill.CACHE_READ_NAMES), default=None),
-        "cache_creation.input_tokens": max(bill.reported_counts(usage, bill.CACHE_WRITE_NAMES), default=None),
+        "cache_read.input_tokens": max(bill.reported_counts(usage, reads=True), default=None),
+        "cache_creation.input_tokens": max(bill.reported_counts(usage, reads=False), default=None),
         "reasoning.output_tokens": completion.get("reasoning_tokens"),
     }
     return {f"gen_ai.usage.{name}": figure for name, figure in figures.items() if _is_number(figure)}

@@ -17,6 +17,8 @@ MAX_LATEST_PROMPTS = 4096
 """Conversations whose latest prompt this process knows, on any branch."""
 LARGE_PROMPT_BYTES = 2**20
 """The digests of a larger prompt are computed in a thread."""
+SMALLEST_CACHED_PROMPT = 512
+"""Tokens below which no known provider caches a prompt at all without saying so."""
 
 
 class CacheBreaks:
@@ -32,12 +34,16 @@ class CacheBreaks:
     async def _with_cache_figures(self, settled: SettledRequest) -> SettledRequest:
         prepared, costs = settled.attempted.prepared, settled.costs
         usage = next((call.usage for call in settled.calls if call.purpose == "primary"), {})
-        reads = bill.reported_counts(usage, bill.CACHE_READ_NAMES)
+        reads = bill.reported_counts(usage, reads=True)
         if costs is None or not reads or settled.attempted.outcome.status == "failed":
             return settled
         try:
-            sent = await offload_if(prepared.prompt_bytes >= LARGE_PROMPT_BYTES, _sent, prepared, usage)
-            before = self._before(prepared)
+            before, kept = self._before(prepared), _kept(usage)
+            is_cached = kept or (before is not None and before[1].kept)
+            if not is_cached and bill.figure(usage, "prompt_tokens") < SMALLEST_CACHED_PROMPT:
+                self._latest.pop(prepared.conversation_id or "")
+                return settled  # no provider has anything of it to read next time
+            sent = await offload_if(prepared.prompt_bytes >= LARGE_PROMPT_BYTES, _sent, prepared, kept)
             if prepared.conversation_id is not None:
                 self._latest.put(prepared.conversation_id, (prepared.request.model, sent))
         except Exception as fault:  # noqa: BLE001 - a fault costs the report on the cache, not the answer
@@ -71,12 +77,17 @@ def _ends_early(before: bill.SentPrompt, sent: bill.SentPrompt) -> bool:
     return digest is not None and before.digest_after(sent.count) == digest
 
 
-def _sent(prepared: PreparedRequest, usage: Mapping[str, Any]) -> bill.SentPrompt:
-    """Returns what a request forwarded, and how much of it its provider has cached now."""
+def _kept(usage: Mapping[str, Any]) -> int:
+    """Returns the tokens of a prompt that its provider has cached now."""
+    if bill.reported_counts(usage, reads=False):
+        return sum(bill.cache_tokens(usage))
+    prompt = bill.figure(usage, "prompt_tokens")
+    return prompt if prompt >= prompt_cache.MIN_CACHED_TOKENS else 0
+
+
+def _sent(prepared: PreparedRequest, kept: int) -> bill.SentPrompt:
+    """Returns what a request forwarded."""
     request = prepared.request
-    tools = prompt_cache.tools_of(request)
-    sent = prompt_cache.sent_prompt(prepared.wire.deployment.route, tools, prepared.messages)
-    written, prompt = bill.reported_counts(usage, bill.CACHE_WRITE_NAMES), bill.figure(usage, "prompt_tokens")
-    kept = sum(bill.cache_tokens(usage)) if written else prompt if prompt >= prompt_cache.MIN_CACHED_TOKENS else 0
+    sent = prompt_cache.sent_prompt(prepared.wire.deployment.route, prompt_cache.tools_of(request), prepared.messages)
     lifetime = prompt_cache.cache_lifetime(request, prepared.facts.prices, prepared.messages).total_seconds()
     return replace(sent, at=int(request.arrived_at.timestamp()), lifetime=int(lifetime), kept=kept)
