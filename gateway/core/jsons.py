@@ -37,6 +37,11 @@ NESTED = frozenset((dict, list))
 ORJSON_LIMITS = re.compile("64-bit|[Rr]ecursion|surrogates")
 
 
+def picked(value: object, *names: str) -> Json:
+    """Returns attributes of a value by their names, in this order."""
+    return {name: getattr(value, name) for name in names}
+
+
 def loads_exact(raw: bytes) -> Any:
     """Parses JSON as `loads` does, but with integers of any size exact: orjson turns those beyond 64 bits into doubles.
 

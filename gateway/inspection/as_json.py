@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from gateway.core.jsons import Json
+from gateway.core.jsons import Json, picked
 from gateway.core.types import report_lists
 from gateway.inspection.explained_artifacts import ExplainedArtifact
 from gateway.inspection.explained_conversation import BranchRun, ExplainedConversation, ExplainedTurn
@@ -45,7 +45,7 @@ def conversation_json(found: ExplainedConversation) -> Json:
 def turn_json(turn: ExplainedTurn) -> Json:
     return {
         "id": turn.message_id,
-        **_named(turn, "number", "question", "status", "request_ids", "agents", "models", "pinned"),
+        **picked(turn, "number", "question", "status", "request_ids", "agents", "models", "pinned"),
         "created_at": int(turn.created_at.timestamp()) if turn.created_at else None,
         "window": bar_json(turn.bar),
         **{("planning_cost" if name == "planning" else name): value for name, value in asdict(turn.sums).items()},
@@ -60,10 +60,10 @@ def bar_json(bar: WindowBar | None) -> Json | None:
     return {
         "context_window": bar.window,
         "budget_tokens": bar.budget,
-        **_named(bar, "tokens", "estimated", "parts"),
+        **picked(bar, "tokens", "estimated", "parts"),
         "cached_tokens": bar.reported_cached,
         "cache_write_tokens": bar.written,
-        "left": {**_named(bar.left, "messages", "chars", "tokens", "by"), **left},
+        "left": {**picked(bar.left, "messages", "chars", "tokens", "by"), **left},
     }
 
 
@@ -75,7 +75,7 @@ def request_json(found: ExplainedRequest) -> Json:
     entry = found.entry
     return {
         "object": "request.explanation",
-        **_named(entry, "request_id", "completion_id", "tenant", "model", "status", "error_code"),
+        **picked(entry, "request_id", "completion_id", "tenant", "model", "status", "error_code"),
         "conversation": {"id": entry.conversation_id} if entry.conversation_id else None,
         "turn": found.number,
         "agent": entry.metadata.get("agent"),
@@ -90,7 +90,7 @@ def request_json(found: ExplainedRequest) -> Json:
         "messages": [_change(each) for each in found.changes] if found.changes is not None else None,
         "messages_by_change": dict(counted(found.changes or ())),
         "artifacts": [_artifact(each) for each in found.artifacts],
-        **_named(found, "plan", "planner_prompt"),
+        **picked(found, "plan", "planner_prompt"),
         "prefix": _divergence(found.divergence),
         "prefix_is_comparable": found.is_comparable,
         "previous_request_id": found.previous_request_id,
@@ -105,7 +105,7 @@ def _change(each: MessageChange) -> Json:
         "change": each.change,
         "from": each.origin,
         "id": each.message_id,
-        **_named(each, "role", "agent", "before_chars", "after_chars"),
+        **picked(each, "role", "agent", "before_chars", "after_chars"),
         "text": cut(text_of_message(each.before or each.after or {})),
         "diff": [[line.kind, cut(line.text), line.count] for line in lines.lines] if lines is not None else None,
         "diff_is_whole": lines.is_whole if lines is not None else None,
@@ -115,7 +115,7 @@ def _change(each: MessageChange) -> Json:
 def _artifact(each: ExplainedArtifact) -> Json:
     return {
         **each.record,
-        **_named(each, "planned", "rank", "title", "message_id"),
+        **picked(each, "planned", "rank", "title", "message_id"),
         "passages": [list(span) for span in each.passages.spans],
         "passages_are_of": None if each.original is None else "compacted" if each.is_compacted else "original",
         "original_is_gone": each.reason,
@@ -140,12 +140,8 @@ def bill_json(bill: ExplainedBill) -> Json:
         "cost": asdict(bill.cost),
         "balances": bill.balances,
         "differences": [[each.figure, each.stored, each.found] for each in bill.differences],
-        **_named(bill, "direct_cost", "net_saving", "realised_saving"),
+        **picked(bill, "direct_cost", "net_saving", "realised_saving"),
     }
-
-
-def _named(value: object, *names: str) -> Json:
-    return {name: getattr(value, name) for name in names}
 
 
 def cut(text: str, most: int = MAX_TOLD_CHARS) -> str:

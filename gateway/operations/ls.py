@@ -3,6 +3,7 @@
 from typing import Any
 
 from gateway.core import clock, ids, printing
+from gateway.core.jsons import picked
 from gateway.core.types import report_lists
 from gateway.operations.screen import (
     COST_STYLE,
@@ -83,9 +84,7 @@ def conversation_json(line: report_lists.ConversationLine) -> dict[str, Any]:
         "object": "conversation",
         "tenant": line.tenant,
         "sessions": list(line.sessions),
-        "question": line.question,
-        "user": line.user,
-        "model": line.model,
+        **picked(line, "question", "user", "model"),
         "created_at": int(line.created_at.timestamp()),
         "updated_at": int(line.updated_at.timestamp()),
         **report_lists.figures_of_conversation(line.sums),

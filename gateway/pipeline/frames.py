@@ -102,20 +102,14 @@ class _FrameRequest:
     def whole(self, added: PromptFrame) -> PromptFrame:
         """Returns the whole frame in force from now on, after everything was decided again."""
         material, selection = self._material, self._fitted.selection
-        return PromptFrame(
+        return replace(
+            added,
             first=self._first,
             left_out=self._before.left_out
             | frozenset(name for i in selection.left_out if (name := self._names[i]) is not None),
-            forms=added.forms,
-            shown_in_full=added.shown_in_full,
             decisions={**self._kept_decisions(), **added.decisions},
             decided=frozenset(a.block_name for a in (*material.restored, *material.attached)) | self._before.decided,
-            unsent=added.unsent,
-            counts=added.counts,
             asked=added.asked or self._before.asked,
-            left_out_tokens=added.left_out_tokens,
-            recalls=added.recalls,
-            refers=added.refers,
             memory=self._memory,
         )
 

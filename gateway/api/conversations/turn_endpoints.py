@@ -15,6 +15,7 @@ from gateway.api.shapes import AgentName, Json, ListObject, NamedConversation, U
 from gateway.billing import ledger_verification, metadata
 from gateway.context.assembly import without_block_items
 from gateway.core import errors
+from gateway.core.jsons import picked
 from gateway.core.types import bill, chain, past_turns, turn
 from gateway.inspection import as_json, rebuilt_turns
 from gateway.storage.conversations import PastReader, ReplayStore
@@ -193,8 +194,7 @@ def _artifact(record: Json, decision: Json | None) -> Json:
 
 
 def _call(call: bill.CallCost) -> Json:
-    names = ("purpose", "model", "usage", "prompt_cost", "completion_cost", "estimated")
-    return {name: getattr(call, name) for name in names}
+    return picked(call, "purpose", "model", "usage", "prompt_cost", "completion_cost", "estimated")
 
 
 def _id(turn: past_turns.PastTurn) -> str:

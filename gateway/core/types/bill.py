@@ -186,17 +186,11 @@ class PlanComparison:
 
     def as_economics(self, *, applied: bool) -> dict[str, Any]:
         """Returns the bill's `economics`, an estimate (`pending`); `applied`: the plan was followed."""
-        return {
-            "saved_tokens": self.saved_tokens,
-            "expected_requests": self.expected_requests,
-            "saving": self.saving,
-            "planning_cost": self.planning_cost,
-            "invalidated_tokens": self.invalidated_tokens,
-            "invalidation_cost": self.invalidation_cost,
-            "pays": self.pays,
-            "applied": applied,
-            "pending": True,
-        }
+        names = (
+            *("saved_tokens", "expected_requests", "saving", "planning_cost"),
+            *("invalidated_tokens", "invalidation_cost", "pays"),
+        )
+        return {**jsons.picked(self, *names), "applied": applied, "pending": True}
 
 
 @record

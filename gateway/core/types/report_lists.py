@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from gateway.core.frozen_records import record
+from gateway.core.jsons import picked
 from gateway.core.types.bill import PICO, CostSums
 from gateway.core.types.turn import TurnStatus
 
@@ -121,14 +122,9 @@ class ListPage(Generic[T]):
 def figures_of_conversation(sums: CostSums) -> dict[str, Any]:
     """Returns the sums reported for a conversation; costs are in USD, of the calls that have a price."""
     return {
-        "requests": sums.requests,
-        "prompt_tokens": sums.prompt_tokens,
-        "completion_tokens": sums.completion_tokens,
-        "cost": sums.cost,
+        **picked(sums, "requests", "prompt_tokens", "completion_tokens", "cost"),
         "planning_cost": sums.planning,
-        "unpriced": sums.unpriced,
-        "estimated": sums.estimated,
-        "metered": sums.metered,
+        **picked(sums, "unpriced", "estimated", "metered"),
         "net_saving": sums.net_saving_picousd * PICO,
     }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.context import BuiltContext
 from gateway.context.tokens import CounterRegistry
+from gateway.core import jsons
 from gateway.core.config.settings import PromptProfiles
 from gateway.core.types import tool_steps
 from gateway.core.types.chat import ModelFacts, PromptBudget
@@ -41,7 +42,7 @@ class PromptProfile:
 
     def as_json(self) -> dict[str, Any]:
         """Renders the profile for bills; `saved_tokens` compares it with the guidance of all modes."""
-        return {name: getattr(self, name) for name in ("mode", "source", "tokens", "saved_tokens")}
+        return jsons.picked(self, "mode", "source", "tokens", "saved_tokens")
 
     def reported(self, built: BuiltContext) -> BuiltContext:
         """Adds the profile to the bill of the context built with it."""

@@ -240,7 +240,7 @@ def read_path(
         conversation_id,
         tuple(map(_message, found)),
         {each.digest: tuple(jsons.loads_stored(each.body)) for each in bodies},
-        rows.utc(row.forgotten_at) if row.forgotten_at is not None else None,
+        rows.utc_or_none(row.forgotten_at),
     )
 
 
@@ -311,7 +311,7 @@ def read_outline(connection: sa.Connection, tenant: str | None, conversation_id:
         rows.utc(row.updated_at),
         messages[:MAX_OUTLINED],
         len(messages) <= MAX_OUTLINED,
-        rows.utc(row.forgotten_at) if row.forgotten_at is not None else None,
+        rows.utc_or_none(row.forgotten_at),
         session,
         jsons.loads(row.metadata) if row.metadata else {},
         row.team_task,
@@ -331,20 +331,8 @@ def _messages(connection: sa.Connection, conversation_id: str) -> list[past_turn
     query = query.select_from(MESSAGES.outerjoin(STEPS, of_it)).where(table.conversation_id == conversation_id)
     found = connection.execute(query.order_by(table.sequence_number.desc(), table.id.desc()).limit(MAX_OUTLINED + 1))
     return [
-        past_turns.OutlinedMessage(
-            row.id,
-            row.parent_id,
-            row.role,
-            row.status,
-            row.request_id,
-            row.choice,
-            row.agent,
-            row.sequence_number,
-            rows.utc(row.created_at),
-            row.call_message_id,
-            row.instructions_digest,
-        )
-        for row in reversed(found.all())
+        past_turns.OutlinedMessage(*(*each, rows.utc(created_at), call_id, instructions))
+        for *each, created_at, instructions, call_id in reversed(found.all())
     ]
 
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from gateway.core import ids, jsons, names, ports
 from gateway.core.frozen_records import record
-from gateway.core.jsons import Fragment, Json
+from gateway.core.jsons import Fragment, Json, picked
 from gateway.core.types import audit_log, omitted_records, records, tool_steps
 from gateway.storage import audit_events, rows
 from gateway.storage.database import schema
@@ -399,17 +399,14 @@ def _message(row: Any, step: Any, numbers: dict[str, int], origins: dict[str, st
     return {
         "id": row.id,
         "parent": row.parent_id,
-        "sequence_number": row.sequence_number,
-        "role": row.role,
-        "status": row.status,
+        **picked(row, "sequence_number", "role", "status"),
         "body": Fragment(body) if body is not None else rows.lost_result(row.role),
         "rendered": _text(row.rendered),
         "standing": _text(row.standing),
         "reasoning_events": None if step is None else [_step(step)],
         "instructions": numbers.get(row.instructions_digest),
         "request": origins.get(row.request_id, row.request_id),
-        "choice": row.choice,
-        "origin": row.origin,
+        **picked(row, "choice", "origin"),
         **({} if row.agent is None else {"agent": row.agent}),
         "restored": row.restored,
         "created_at": _time(row.created_at),
@@ -428,11 +425,7 @@ def _body_text(row: Any, step: Any) -> str | None:
 def _step(row: Any) -> Json:
     return {
         "type": "tool_step",
-        "tool": row.tool,
-        "tool_call_id": row.tool_call_id,
-        "arguments": row.arguments,
-        "call_message_id": row.call_message_id,
-        "position": row.position,
+        **picked(row, "tool", "tool_call_id", "arguments", "call_message_id", "position"),
         "result_message_id": row.message_id,
         "answer_id": row.answer_id,
         "called_at": None if row.called_at is None else _time(row.called_at),
@@ -442,8 +435,7 @@ def _step(row: Any) -> Json:
 
 def _attachment(row: Any) -> Json:
     return {
-        "number": row.number,
-        "artifact_id": row.artifact_id,
+        **picked(row, "number", "artifact_id"),
         "document": Fragment(row.body),
         "said": bytes(row.said_digest).hex() if row.said_digest is not None else None,
         "created_at": _time(row.created_at),
@@ -470,12 +462,9 @@ def _attachments(found: Sequence[Any]) -> Iterator[bytes]:
 
 def _thing(row: Any) -> Json:
     return {
-        "type": row.type,
-        "thing_id": row.thing_id,
-        "name": row.name,
+        **picked(row, "type", "thing_id", "name"),
         "aliases": Fragment(row.aliases),
-        "action": row.action,
-        "times": row.times,
+        **picked(row, "action", "times"),
         "created_at": _time(row.created_at),
         "mentioned_at": _time(row.mentioned_at),
         "expires_at": None if row.expires_at is None else _time(row.expires_at),
@@ -485,11 +474,7 @@ def _thing(row: Any) -> Json:
 def _request(row: Any, bills: "_ExportedBills") -> Json:
     return {
         "id": row.request_id,
-        "completion_id": row.completion_id,
-        "model": row.model,
-        "status": row.status,
-        "stream": row.stream,
-        "error_code": row.error_code,
+        **picked(row, "completion_id", "model", "status", "stream", "error_code"),
         "created_at": _time(row.created_at),
         "response_metadata": bills.whole(row.response_metadata),
         "completion": _text(row.completion),

@@ -32,6 +32,7 @@ from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, 
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config import setting_sections
+from gateway.core.jsons import picked
 from gateway.core.types import audit_log
 from gateway.core.types.keys import KeyPolicy
 from gateway.storage import ConversationStore, UiSessions
@@ -141,12 +142,9 @@ class SignIn:
         carried = _encoded(
             {
                 "mark": self._mark,
-                "tenant": holder.tenant,
-                "name": holder.name,
-                "project": holder.project,
+                **picked(holder, "tenant", "name", "project"),
                 "roles": sorted(holder.roles),
-                "models": holder.models,
-                "user": holder.user,
+                **picked(holder, "models", "user"),
             }
         )
         if len(carried) > MAX_CARRIED_CHARS:
