@@ -688,7 +688,10 @@ class ToolLoops:
         found = await self._cache.get(key) if (key := await self._key(tenant, call)) is not None else None
         if found is None:
             return history
-        return replace(history, unrecognised=stored, planned=found == ASKED and index >= current)
+        state, _, result = found.partition(b" ")
+        if result and result != await self._result(bodies[index + 1 :], call):
+            return history  # local servers and scripts repeat ids: that was another conversation's loop
+        return replace(history, unrecognised=stored, planned=state == ASKED and index >= current)
 
     async def note(self, tenant: str, messages: Sequence[Body], answers: Sequence[Body], *, asked: bool) -> None:
         """Records the loop of a turn when it begins, and when its planner was asked.
@@ -698,18 +701,24 @@ class ToolLoops:
         if called is None and not asked:
             return
         call, index, current = _latest_loop(messages, 0)
+        results = messages[index + 1 :]
         if call is None or index < current:
-            call = called
+            call, results = called, ()
         elif not asked:
             return
         if call is not None and (key := await self._key(tenant, call)) is not None:
-            await self._cache.set(key, ASKED if asked else ANSWERED, LOOP_SECONDS)
+            result = await self._result(results, call)
+            await self._cache.set(key, (ASKED if asked else ANSWERED) + (result and b" " + result), LOOP_SECONDS)
+
+    async def _result(self, results: Sequence[Body], call: Body) -> bytes:
+        """Returns the digest of the call's result, or nothing if it has none yet."""
+        answer = next((body for body in results if body.get("tool_call_id") == call.get("id")), None)
+        return await self._digest(b"result\0", tool_steps.text_of(answer.get("content"))) if answer is not None else b""
+
+    async def _digest(self, of: bytes, value: object) -> bytes:
+        return hmac.digest(await self._secret(), of + jsons.canonical(value), "sha256").hex().encode()
 
     async def _key(self, tenant: str, call: Body) -> str | None:
-        try:
-            secret = await self._secret()
-        except errors.StorageUnavailable:
-            return None
         function = call.get("function") or {}
         arguments = function.get("arguments")
         try:  # clients may reformat them
@@ -717,7 +726,10 @@ class ToolLoops:
         except (jsons.JSONDecodeError, TypeError):
             pass
         who = [tenant, call.get("id"), function.get("name"), arguments, call.get("custom")]
-        return "tool_loop:" + hmac.digest(secret, b"loop\0" + jsons.canonical(who), "sha256").hex()
+        try:
+            return "tool_loop:" + (await self._digest(b"loop\0", who)).decode()
+        except errors.StorageUnavailable:
+            return None
 
 
 def _latest_loop(bodies: Sequence[Body], since: int) -> tuple[Body | None, int, int]:

@@ -286,3 +286,19 @@ def test_s5_who_is_not_recognised_pays_one_planner_a_turn_where_things_have_to_l
         reasons = loop.turn(f"How is harbour {turn}?", 1500)
         assert "asked_this_turn" in reasons
         assert len(loop.counting.models.planned) == turn
+
+
+def test_s5_a_conversation_with_the_ids_of_another_asks_its_own_planner(
+    planning: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """Scripts and local servers repeat ids and questions; the results are others. The same loop asks once."""
+    upstream.handler = Counting(every("rag_extract", extraction_query="harbour"))
+    call = {"id": "call_0", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    asked = []
+    for seed in (1, 2, 2):
+        said = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "call_0"}]
+        said[1]["content"] = prose(seed, 40_000)
+        context = {"planning": "always", "max_input_tokens": 3000}
+        body = {"model": "dear", "messages": [user("How is harbour 1?"), *said], "context": context, "store": False}
+        asked.append(used(chat(planning, **body))["planning_reason"])
+    assert asked == ["forced", "forced", "asked_this_turn"]
