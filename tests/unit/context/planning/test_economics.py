@@ -296,9 +296,8 @@ def test_s5_a_conversation_with_the_ids_of_another_asks_its_own_planner(
     call = {"id": "call_0", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
     asked = []
     for seed in (1, 2, 2):
-        said = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "call_0"}]
-        said[1]["content"] = prose(seed, 40_000)
+        result = {"role": "tool", "tool_call_id": "call_0", "content": prose(seed, 40_000)}
+        said = [user("How is harbour 1?"), {"role": "assistant", "tool_calls": [call]}, result]
         context = {"planning": "always", "max_input_tokens": 3000}
-        body = {"model": "dear", "messages": [user("How is harbour 1?"), *said], "context": context, "store": False}
-        asked.append(used(chat(planning, **body))["planning_reason"])
+        asked.append(used(chat(planning, *said, model="dear", context=context, store=False))["planning_reason"])
     assert asked == ["forced", "forced", "asked_this_turn"]
