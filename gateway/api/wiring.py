@@ -119,7 +119,7 @@ class WiredApi:
             limited, self._requests.idempotency, auth=auth, settings=settings, clock=clock, bodies=bodies
         )
         self._chat = ChatCompletions(self.answering, settings, self._resends)
-        self._compaction = CompactionEndpoint(store, auth, settings, clock)
+        self._compaction = CompactionEndpoint(store, auth, settings, clock, pipeline.check_model)
         self._responses = ResponsesEndpoint(self.answering, settings, self._resends, self._compaction)
         self._messages = MessagesEndpoint(self.answering, settings, self._resends, store)
         self._count_tokens = CountTokens(pipeline, auth, settings, clock)

@@ -62,7 +62,8 @@ class AtEdges(InProcess):
             return MessagesAdapter(self.settings, self.resends, self.store)
         clock = SystemClock()
         auth = KeyAuthenticator.__new__(KeyAuthenticator)  # whose caller is known already
-        return ResponsesAdapter(self.settings, self.resends, CompactionEndpoint(self.store, auth, self.settings, clock))
+        compaction = CompactionEndpoint(self.store, auth, self.settings, clock, self.pipeline.check_model)
+        return ResponsesAdapter(self.settings, self.resends, compaction)
 
     def told(self, edge: Edge, adapter: ApiAdapter, answered: Json, request: ChatRequest) -> Json:
         """An answer as its client reads it, in a chat's form, under the id that a chat has."""

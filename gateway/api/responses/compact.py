@@ -2,7 +2,7 @@
 No model is called for it, so it costs nothing and leaves no bill. Also finds stored items that a request names
 (`item_reference`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -150,13 +150,13 @@ class CompactionEndpoint:
     _auth: KeyAuthenticator
     _settings: Settings
     _clock: ports.Clock
+    _check_model: Callable[[str, RequestCaller], object]
+    """Raises the error of a model that the caller may not use."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers `POST /v1/responses/compact`."""
         got = await received(scope, receive, self._auth, self._settings.server.max_body_bytes)
         body = await got.object()
-        if not isinstance(body.get("model"), str):
-            raise errors.missing("model")
         given = body.get("input")
         item = await self.item(body, got.caller, len(got.raw))
         users = [each for each in given if _is_users(each)] if isinstance(given, list) else []
@@ -191,7 +191,12 @@ class CompactionEndpoint:
 
     async def item(self, body: Json, caller: RequestCaller, size: int) -> Json:
         """Makes the item that represents the history that a request names, and the input that it brings.
-        Raises InvalidRequest: a field breaks a rule, or names nothing that is there; `param` names it."""
+        Raises InvalidRequest: a field breaks a rule, or names nothing that is there; `param` names it; ModelNotFound,
+        ModelNotAllowed, Unauthorized: the model cannot answer this caller."""
+        model = body.get("model")
+        if not isinstance(model, str):
+            raise errors.missing("model")
+        self._check_model(model, caller)
         body, at, before, *_ = await self.resolved(body, caller.tenant)
         names_history = body.get("previous_response_id") is not None or body.get("conversation") is not None
         if names_history:

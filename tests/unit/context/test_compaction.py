@@ -149,6 +149,14 @@ def test_s10_6_a_trigger_is_answered_by_the_item(one_gateway: GatewayProcess, up
     assert refused(one_gateway, {"model": "small", "input": asked[::-1]})["param"] == "input[0].type"
 
 
+def test_s10_6_a_model_that_is_not_served_compacts_nothing(one_gateway: GatewayProcess) -> None:
+    """Neither by the endpoint nor by a trigger: its client would learn of it only with the next request."""
+    asked: Any = {"model": "large", "input": [{"role": "user", "content": "x"}, {"type": "compaction_trigger"}]}
+    with http(one_gateway) as client:
+        found = [client.post(path, json=asked) for path in ("/responses", "/responses/compact")]
+    assert [(each.status_code, each.json()["error"]["code"]) for each in found] == [(404, "model_not_found")] * 2
+
+
 def test_s10_6_a_threshold_frees_the_window(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """A prompt that exceeds it is brought within it, by the window of every model."""
     last = talk(one_gateway, upstream, 6)
