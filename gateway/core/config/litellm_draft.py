@@ -341,7 +341,7 @@ ALWAYS_ON = (
 RETRIED_STATUSES = {
     "TimeoutErrorRetries": (408, 504),
     "RateLimitErrorRetries": (429,),
-    "InternalServerErrorRetries": (500, 502, 529),
+    "InternalServerErrorRetries": (500, 502, 520, 521, 522, 523, 524, 529),
     "ServiceUnavailableErrorRetries": (503,),
 }
 """LiteLLM's kinds of errors after which a retry may help, as statuses of upstreams."""

@@ -209,7 +209,8 @@ class RoutingSettings(SettingsSection):
         "deployment of the model.",
     )
     retry_statuses: tuple[int, ...] = Field(
-        (408, 429, 500, 502, 503, 504, 529), description="HTTP statuses of an upstream that are retried."
+        (408, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529),
+        description="HTTP statuses of an upstream that are retried.",
     )
     retry_share: float = Field(
         0.2,

@@ -23,12 +23,14 @@ from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.http.mending import waited_for
 from gateway.upstream.routing.deployments import DeploymentRank, GroupMember
 
-NO_CREDIT = (401, 402, 403)
+UNPAID = 402
+NO_CREDIT = (401, UNPAID, 403)
 """Statuses of an account that may not call, or no longer."""
 SPENT = "insufficient_quota"
 """OpenAI's code for a 429 that lasts until somebody pays."""
-FAILING = (408, 500, 502, 503, 504, 529)
-"""Statuses of a failing upstream; others from 500 on are about the request (501: no such endpoint)."""
+FAILING = (408, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529)
+"""Statuses of a failing upstream, or of Cloudflare before it; others from 500 on are about the request (501: no such
+endpoint)."""
 RATE_LIMITED = 429
 
 
@@ -334,6 +336,8 @@ def helps(error: errors.GatewayError, statuses: tuple[int, ...]) -> Where:
         return "elsewhere"
     if not isinstance(error, errors.UpstreamRefused):
         return "anywhere"
+    if error.status == UNPAID:
+        return "elsewhere"
     if error.status not in statuses:
         return "nowhere"
     return "elsewhere" if error.code == SPENT else "anywhere"

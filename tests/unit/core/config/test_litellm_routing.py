@@ -59,7 +59,11 @@ ROUTING: dict[str, Json] = {
     "content policy": {"content_policy_fallbacks": {"small": ("large",)}},
     "context window": {"context_window_fallbacks": {"small": ("large",)}},
     "retries": {"retries": 2},
-    "retry policy": {"retries": 4, "retry_statuses": (408, 500, 502, 503, 504, 529), "allowed_fails": 21},
+    "retry policy": {
+        "retries": 4,
+        "retry_statuses": (408, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529),
+        "allowed_fails": 21,
+    },
     "no cooldowns": {"allowed_fails": NEVER_RESTING_FAILS},
     "prompt caching": {},
     "affinity": {"sticky": "always"},

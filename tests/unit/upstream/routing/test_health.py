@@ -81,6 +81,7 @@ class Ward:
             DeploymentFault("upstream_503", wait=7),
         ),
         (refused(529), DeploymentFault("upstream_529"), DeploymentFault("upstream_529")),
+        (refused(520), DeploymentFault("upstream_520"), DeploymentFault("upstream_520")),
         (
             errors.UpstreamAuth("key"),
             DeploymentFault("upstream_auth", at_once=True),

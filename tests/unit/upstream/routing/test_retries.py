@@ -32,6 +32,8 @@ def refused(status: int, code: str | None = None, **headers: str) -> errors.Upst
         (errors.UpstreamInterrupted("cut"), "anywhere"),
         (refused(500), "anywhere"),
         (refused(529), "anywhere"),
+        (refused(524), "anywhere"),  # Cloudflare, before the upstream
+        (refused(402), "elsewhere"),
         (refused(429), "anywhere"),
         (refused(429, "insufficient_quota"), "elsewhere"),
         (errors.UpstreamAuth("key"), "elsewhere"),
