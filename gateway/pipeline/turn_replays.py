@@ -191,6 +191,8 @@ Make = Callable[[ReplayedRequest, Sequence[Json], BranchPoint], ChatRequest]
 class ReplayBegun:
     """The first model has begun to answer."""
 
+    replay: past_turns.ReplayRun
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayText:
@@ -320,9 +322,7 @@ class TurnReplayer:
             if state.open_calls:
                 results, missing = answered_calls(state.open_calls, turn.results, state.used, work.given)
                 if missing:
-                    if not state.begun:
-                        state.begun = True
-                        await work.emit(ReplayBegun())
+                    await _begin(work, state)
                     return missing
                 state.used += state.open_calls
                 messages = results
@@ -336,9 +336,7 @@ class TurnReplayer:
         """Sends one request and reads back what was stored of it."""
         answer = not_paused(await self._pipeline.stream(request))
         try:
-            if not state.begun:
-                state.begun = True
-                await work.emit(ReplayBegun())
+            await _begin(work, state)
             await answer.send_to(_ReplayReceiver(work.emit, turn))
         finally:
             await answer.aclose()
@@ -368,6 +366,12 @@ class TurnReplayer:
             await note
         except errors.StorageUnavailable:
             log.warning("replay_not_released", replay_id=replay_id)  # its hold expires soon
+
+
+async def _begin(work: ReplayWork, state: _ReplayState) -> None:
+    if not state.begun:
+        state.begun = True
+        await work.emit(ReplayBegun(work.replay))
 
 
 class _ReplayReceiver:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Literal, NotRequired, Protocol
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -116,8 +116,7 @@ class ReplayEndpoint:
             answer = await asgi.until_disconnect(receive, self._estimate(asking, fields))
             await asgi.send_json(send, 200, answer, asgi.answer_headers(conversation_id))
             return
-        stream = _ReplayEvents(scope, send, conversation_id)
-        await asgi.until_disconnect(receive, self._run(asking, fields, stream))
+        await asgi.until_disconnect(receive, self._sent(asking, fields, scope, send))
 
     async def turn_of(self, tenant: str, conversation_id: str, request_id: str) -> int | None:
         """Finds the number of the turn on the current branch that a request belongs to; None: it belongs to none."""
@@ -126,10 +125,7 @@ class ReplayEndpoint:
 
     async def price(self, caller: RequestCaller, conversation_id: str, fields: ReplayField) -> CostRange:
         """Returns the `min` and `max` cost of such a replay in USD; None: not known.
-
-        Raises:
-            GatewayError: the replay cannot be made.
-        """
+        Raises GatewayError: the replay cannot be made."""
         estimate = await self._estimate(_ReplayCaller(caller, conversation_id, chat.never_leaves), fields)
         found: CostRange = estimate["estimated_cost"]
         return found
@@ -143,18 +139,18 @@ class ReplayEndpoint:
         has_left: Callable[[], bool],
     ) -> list[str]:
         """Runs a replay to its end, at the caller's cost; returns the ids of the requests that it made.
-
-        Args:
-            attempt: the replay's name; given again, it continues the same replay.
-
-        Raises:
-            GatewayError: the replay cannot be made, or failed.
-        """
+        `attempt`: the replay's name; given again, it continues the same replay.
+        Raises GatewayError: the replay cannot be made, or failed."""
         asking = _ReplayCaller(caller, conversation_id, has_left)
         asking = replace(asking, name=await self._named(asking, attempt))
-        told = _ReplayNotes()
-        await self._run(asking, fields, told)
-        return told.request_ids
+        made: list[str] = []
+
+        async def note(told: turn_replays.ReplayEvent) -> None:
+            if isinstance(told, turn_replays.ReplayTurnEnd):
+                made.extend(entry.request_id for entry in told.requests)
+
+        await self._run(asking, fields, note)
+        return made
 
     async def _named(self, asking: "_ReplayCaller", key: str) -> str:
         """Returns the name of the replay of an `Idempotency-Key`: sent again, the key continues the same replay."""
@@ -173,37 +169,52 @@ class ReplayEndpoint:
             raise errors.IdempotencyKeyMismatch
         return fields.model_copy(update={"replay_id": known.replay_id})
 
-    async def _run(self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayTeller") -> None:
-        fields = await self._known(asking, fields)
-        is_new = fields.replay_id is None
-        work = await (self._begun(asking, fields, stream) if is_new else self._resumed(asking, fields, stream))
+    async def _sent(self, asking: "_ReplayCaller", fields: ReplayField, scope: asgi.Scope, send: asgi.Send) -> None:
+        """Runs a replay and sends its events. A fault after the first of them ends the stream without `[DONE]`
+        (guarantee §7)."""
+        stream = _ReplayEvents(send, asking.conversation_id)
         try:
-            with self.auth.watch.holding(asking.scope, asking.caller):
-                done = await self.replayer.run(work)
-            end = await self._end(asking, work.replay, done=done, move_head=bool(fields.move_head))
+            await stream.event(await self._run(asking, fields, stream.emit))
+            last = asgi.STREAM_END
         except errors.GatewayError as error:
             if not stream.begun:
                 raise
-            await stream.fail(error)
-            return
+            note_fault(scope["gateway"], error)
+            last = asgi.event(error.body())
+        await send({"type": "http.response.body", "body": last})
+
+    async def _run(self, asking: "_ReplayCaller", fields: ReplayField, send: turn_replays.Emit) -> Json:
+        """Runs a replay, and returns its end as an event."""
+        begun = False
+
+        async def emit(told: turn_replays.ReplayEvent) -> None:
+            nonlocal begun
+            begun = True
+            await send(told)
+
+        fields = await self._known(asking, fields)
+        is_new = fields.replay_id is None
+        work = await (self._begun(asking, fields, emit) if is_new else self._resumed(asking, fields, emit))
+        try:
+            with self.auth.watch.holding(asking.scope, asking.caller):
+                done = await self.replayer.run(work)
+            return await self._end(asking, work.replay, done=done, move_head=bool(fields.move_head))
         finally:
-            if is_new and not stream.begun:  # nobody knows its name
+            if is_new and not begun:  # nobody knows its name
                 self.replayer.forget(work.replay.replay_id)
-        await stream.end(end)
 
     async def _begun(
-        self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayTeller"
+        self, asking: "_ReplayCaller", fields: ReplayField, emit: turn_replays.Emit
     ) -> turn_replays.ReplayWork:
         """Stores a new replay before any model is called."""
         replay, turns, _ = await self._planned(asking, fields)
         make = self._maker(asking, replay)
         self._check(asking, make, turns, replay)
         await self.replays.begin(asking.caller.tenant, replay)
-        stream.of(replay)
-        return turn_replays.ReplayWork(asking.caller.tenant, replay, turns, make, stream.emit)
+        return turn_replays.ReplayWork(asking.caller.tenant, replay, turns, make, emit)
 
     async def _resumed(
-        self, asking: "_ReplayCaller", fields: ReplayField, stream: "_ReplayTeller"
+        self, asking: "_ReplayCaller", fields: ReplayField, emit: turn_replays.Emit
     ) -> turn_replays.ReplayWork:
         """Takes a stored replay to continue it in this request."""
         tenant, name = asking.caller.tenant, str(fields.replay_id)
@@ -215,8 +226,7 @@ class ReplayEndpoint:
         turns = await self._to_replay(asking, path, past, known)
         given = {each.tool_call_id: each.content for each in fields.tool_results or ()}
         replay = await self.replays.take(known)
-        stream.of(replay)
-        return turn_replays.ReplayWork(tenant, replay, turns, self._maker(asking, replay), stream.emit, given)
+        return turn_replays.ReplayWork(tenant, replay, turns, self._maker(asking, replay), emit, given)
 
     async def _planned(
         self, asking: "_ReplayCaller", fields: ReplayField
@@ -287,7 +297,7 @@ class ReplayEndpoint:
         }
 
     async def _end(self, asking: "_ReplayCaller", replay: past_turns.ReplayRun, *, done: bool, move_head: bool) -> Json:
-        """Returns the result of the replay; its figures are those of the branch, earlier runs included."""
+        """Returns the end of the replay as an event; its figures are those of the branch, earlier runs included."""
         tenant = asking.caller.tenant
         now = await self.replays.find(tenant, replay.conversation_id, replay.replay_id)
         path = rebuilt_turns.in_turns(await self.past.path(tenant, replay.conversation_id, now.at_id or NOTHING))
@@ -295,6 +305,7 @@ class ReplayEndpoint:
         bills = await self.past.bills(tenant, path, turns)
         moved = done and move_head and await self.replays.move_head(now)
         return {
+            **_notice(replay),
             "status": "complete" if done else "needs_tool",
             "turns": len(turns),
             "last_message_id": now.at_id,
@@ -315,85 +326,36 @@ class _ReplayCaller:
     scope: asgi.Scope | None = None
 
 
-class _ReplayTeller(Protocol):
-    """Receives the events of a replay. `begun`: an event was received, so that the replay has a name."""
-
-    begun: bool
-
-    def of(self, replay: past_turns.ReplayRun) -> None: ...
-
-    async def emit(self, told: turn_replays.ReplayEvent) -> None: ...
-
-    async def end(self, figures: Json) -> None: ...
-
-    async def fail(self, error: errors.GatewayError) -> None: ...
-
-
-class _ReplayNotes:
-    """Collects the events of a replay for a caller that waits for its end."""
-
-    def __init__(self) -> None:
-        self.begun = False
-        self.request_ids: list[str] = []
-
-    def of(self, replay: past_turns.ReplayRun) -> None:
-        """Ignores the replay: the caller has named it."""
-
-    async def emit(self, told: turn_replays.ReplayEvent) -> None:
-        self.begun = True
-        if isinstance(told, turn_replays.ReplayTurnEnd):
-            self.request_ids += [entry.request_id for entry in told.requests]
-
-    async def end(self, figures: Json) -> None:
-        """Ignores the figures: the bills of the requests have the same."""
-
-    async def fail(self, error: errors.GatewayError) -> None:
-        raise error
-
-
 class _ReplayEvents:
     """Sends the events of a replay. The status line waits for the first of them."""
 
-    def __init__(self, scope: asgi.Scope, send: asgi.Send, conversation_id: str) -> None:
-        self._scope = scope
+    def __init__(self, send: asgi.Send, conversation_id: str) -> None:
         self._send = send
         self._conversation_id = conversation_id
-        self._replay: past_turns.ReplayRun | None = None
         self.begun = False
-
-    def of(self, replay: past_turns.ReplayRun) -> None:
-        """Sets the replay that the events belong to."""
-        self._replay = replay
 
     async def emit(self, told: turn_replays.ReplayEvent) -> None:
         if isinstance(told, turn_replays.ReplayBegun):
-            await self._event({**self._named(), "status": "running"})
+            await self.event({**_notice(told.replay), "status": "running"})
         elif isinstance(told, turn_replays.ReplayText):
-            await self._event({"object": "conversation.replay.delta", "turn": told.turn, "content": told.text})
+            await self.event({"object": "conversation.replay.delta", "turn": told.turn, "content": told.text})
         else:
-            await self._event(_as_turn(told))
+            await self.event(_as_turn(told))
 
-    async def end(self, figures: Json) -> None:
-        await self._event({**self._named(), **figures})
-        await self._send({"type": "http.response.body", "body": asgi.STREAM_END})
-
-    async def fail(self, error: errors.GatewayError) -> None:
-        """Ends the stream with an error, without `[DONE]` (guarantee §7)."""
-        note_fault(self._scope["gateway"], error)
-        await self._send({"type": "http.response.body", "body": asgi.event(error.body())})
-
-    def _named(self) -> Json:
-        found: Json = {"object": "conversation.replay", "conversation": {"id": self._conversation_id}}
-        if self._replay is not None:
-            numbers = {"from_turn": self._replay.from_turn, "to_turn": self._replay.to_turn}
-            found = {"replay_id": self._replay.replay_id, **found, **numbers}
-        return found
-
-    async def _event(self, data: object) -> None:
+    async def event(self, data: object) -> None:
         if not self.begun:
             self.begun = True
             await asgi.send_start(self._send, 200, {**asgi.EVENT_STREAM, **asgi.answer_headers(self._conversation_id)})
         await self._send({"type": "http.response.body", "body": asgi.event(data), "more_body": True})
+
+
+def _notice(replay: past_turns.ReplayRun) -> Json:
+    return {
+        "replay_id": replay.replay_id,
+        "object": "conversation.replay",
+        "conversation": {"id": replay.conversation_id},
+        **jsons.picked(replay, "from_turn", "to_turn"),
+    }
 
 
 def _as_turn(told: turn_replays.ReplayTurnEnd) -> ReplayedTurnObject:
