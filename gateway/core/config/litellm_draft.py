@@ -3,7 +3,8 @@ them, and records what became of each (guarantee §9, §12.14): first budgets an
 cooldowns, timeouts and the choice among deployments."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
@@ -33,7 +34,10 @@ class SettingFate:
 
 
 class UnreadableValue(ValueError):
-    """A setting's value has none of the allowed forms. The message never repeats the value."""
+    """A setting's value has none of the allowed forms. The message never repeats the value. `path`: of the setting,
+    where it is not the one being read."""
+
+    path = ""
 
 
 @dataclass(slots=True)
@@ -250,29 +254,27 @@ def finish_limits(draft: LitellmDraft) -> list[tuple[str, str]]:
     for read in (_all, _keys, _entries):
         try:
             read(draft)
-        except _LimitProblem as problem:
+        except UnreadableValue as problem:
             problems.append((problem.path, str(problem)))
     return problems
 
 
-class _LimitProblem(Exception):
-    def __init__(self, path: str, text: str) -> None:
-        super().__init__(text)
-        self.path = path
+@contextmanager
+def _read_from(path: str) -> Iterator[None]:
+    """Adds the path of the setting to what cannot be read of it."""
+    try:
+        yield
+    except UnreadableValue as error:
+        error.path = path
+        raise
 
 
 def _all(draft: LitellmDraft) -> None:
     path, usd = draft.spent.get(BUDGET_FIELDS[0], ("", 0))
     _, duration = draft.spent.get(BUDGET_FIELDS[1], ("", None))
-    if found := _budget(draft, path, usd, duration):
-        draft.limits.setdefault("all", {})["budgets"] = [found]
-
-
-def _budget(draft: LitellmDraft, path: str, usd: Any, duration: Any) -> dict[str, Any] | None:
-    try:
-        return budget(draft, path, usd, duration)
-    except UnreadableValue as error:
-        raise _LimitProblem(path, str(error)) from None
+    with _read_from(path):
+        if found := budget(draft, path, usd, duration):
+            draft.limits.setdefault("all", {})["budgets"] = [found]
 
 
 def _keys(draft: LitellmDraft) -> None:
@@ -286,12 +288,10 @@ def _keys(draft: LitellmDraft) -> None:
             said[BUDGET_FIELDS[1]] = later[1]
         known = (*BUDGET_FIELDS, *KEY_LIMITS)
         found: dict[str, Any] = {}
-        if usd := _budget(draft, path, said.get(BUDGET_FIELDS[0]) or 0, said.get(BUDGET_FIELDS[1])):
-            found["budgets"] = [usd]
-        try:
+        with _read_from(path):
+            if usd := budget(draft, path, said.get(BUDGET_FIELDS[0]) or 0, said.get(BUDGET_FIELDS[1])):
+                found["budgets"] = [usd]
             limits = {ours: whole(said[theirs], 1) for theirs, ours in KEY_LIMITS.items() if said.get(theirs)}
-        except UnreadableValue as error:
-            raise _LimitProblem(path, str(error)) from None
         if limits:
             found["limits"] = limits
         unused(draft, path, [str(each) for each in said if each not in known])
@@ -312,10 +312,8 @@ def _entries(draft: LitellmDraft) -> None:
         if sum(str(each.get("model_name")) == name for each in draft.models) > 1:
             draft.differs(path, f"{name!r} has several entries: set `limits.models` for all of them together")
             continue
-        try:
+        with _read_from(path):
             _add(draft, path, name, params)
-        except UnreadableValue as error:
-            raise _LimitProblem(path, str(error)) from None
 
 
 MAX_RETRIES = 10
