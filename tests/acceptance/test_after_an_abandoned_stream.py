@@ -169,7 +169,7 @@ def test_s3_7_a_key_finds_the_answer_of_a_client_that_left(person: Person, upstr
     with http(person.gateway, person.key) as client:
         headers = {"idempotency-key": person.key}
         with pytest.raises(httpx.ReadTimeout):
-            client.post("/chat/completions", json=body, headers=headers, timeout=0.3)
+            client.post("/chat/completions", json=body, headers=headers, timeout=1.0)
         person.ask(user("meanwhile"), conversation=begun)
         assert "keyed" not in str(person.forwarded("meanwhile"))
         gate.set()

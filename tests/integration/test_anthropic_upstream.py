@@ -256,8 +256,8 @@ async def test_s10_9_a_stream_that_breaks_off(provider: MockProvider, claude: An
 async def test_s10_9_pings_break_the_silence(provider: MockProvider, claude: AnthropicUpstream) -> None:
     """§10.9: a model that thinks for long is not given up as long as its provider pings."""
     events = [START, *[PING] * 8, BEGIN, SAID, *wire.events(wire.message())[-2:]]
-    provider.script(*events, piece_delay=0.1)
-    choice, _ = await ask(claude, replace(deployment(provider), idle_timeout=0.4, first_byte_timeout=5.0), True)
+    provider.script(*events, piece_delay=0.15)
+    choice, _ = await ask(claude, replace(deployment(provider), idle_timeout=1.0, first_byte_timeout=5.0), True)
     assert choice["message"]["content"] == "Rain"
 
 
