@@ -1,7 +1,8 @@
 """Answers that real providers, and proxies before them, sometimes give: clients get what they can work with."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from email.utils import format_datetime
@@ -21,7 +22,7 @@ from tests.support.faults.words import CHAT as CHAT_WORDS
 from tests.support.faults.words import RESPONSES as RESPONSES_WORDS
 from tests.support.faults.words import Words
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mock_upstream import MockUpstream
+from tests.support.mock_upstream import MockUpstream, Record
 from tests.support.odd_answers import ODD, Odd, chunk, ended, stream_of, thought
 from tests.support.odd_clients import CLIENTS, Client, Heard
 from tests.support.process import PATIENCE
@@ -394,30 +395,40 @@ def module_dripped(module_start_gateway: GatewayFactory) -> GatewayProcess:
     return module_start_gateway({**SILENT, "upstream": {"first_byte": 600, "idle": IDLE}})
 
 
+def asked_at_once(
+    gateway: GatewayProcess, upstream: MockUpstream, cases: Mapping[str, tuple[list[Any], Json]]
+) -> Iterator[tuple[str, httpx.Response]]:
+    """The answer in each case, which is what upstream does, and what is asked for: time runs for all alike. An upstream
+    that keeps no connection has been left."""
+
+    def steps(record: Record) -> list[Any]:
+        return cases[record.body["messages"][0]["content"]][0]
+
+    upstream.handler = lambda record: Reply(raw=steps(record))
+    with ThreadPoolExecutor(len(cases)) as pool:
+        answers = {name: pool.submit(ask, gateway, messages=[user(name)], **more) for name, (_, more) in cases.items()}
+        yield from ((name, answer.result()) for name, answer in answers.items())
+    assert len(upstream.chats) == len(cases)
+    assert all(each.disconnected.wait(PATIENCE) for each in upstream.chats if steps(each)[-1] is not End.KEEP)
+
+
 @pytest.mark.parametrize("begun", [False, True], ids=["from the first byte on", "in the middle"])
-@pytest.mark.parametrize("name", DRIPS)
 def test_s7_an_event_that_is_never_finished_is_given_up(
-    module_dripped: GatewayProcess, upstream: MockUpstream, name: str, begun: bool
+    module_dripped: GatewayProcess, upstream: MockUpstream, begun: bool
 ) -> None:
     """After `idle`, although bytes keep coming; by `first_byte` the client would have left. Whole comments keep a
     stream alive: providers send them while a model thinks."""
-    drip, given_up = DRIPS[name]
-    start = [event(WORD)] if begun else []
-    answered = [*([] if begun else [event(WORD)]), event(b"[DONE]"), LAST, End.KEEP]
-    if given_up:
-        upstream.reply(raw=[SSE_HEAD, *start, drip])
-    else:
-        steps = [step for _ in range(30) for step in (drip.data, drip.pause)]
-        upstream.reply(raw=[SSE_HEAD, *start, *steps, piece(b"\n\n"), *answered])
-    answer = ask(module_dripped, stream=True)
-    if given_up:
-        assert "upstream_timeout" in answer.text
-        assert "[DONE]" not in answer.text
-        assert answer.status_code == (200 if begun else 504)
-        assert upstream.last.disconnected.wait(PATIENCE)
-    else:
-        assert answer.status_code == 200
-        assert answer.text.endswith("data: [DONE]\n\n")
+    start = [SSE_HEAD, *([event(WORD)] if begun else [])]
+    answered = [piece(b"\n\n"), *([] if begun else [event(WORD)]), event(b"[DONE]"), LAST, End.KEEP]
+    cases: dict[str, tuple[list[Any], Json]] = {
+        name: ([*start, *([drip] if given_up else [drip.data, drip.pause] * 30 + answered)], {"stream": True})
+        for name, (drip, given_up) in DRIPS.items()
+    }
+    for name, answer in asked_at_once(module_dripped, upstream, cases):
+        given_up = DRIPS[name][1]
+        assert answer.status_code == (504 if given_up and not begun else 200), name
+        assert ("upstream_timeout" in answer.text) == given_up, name
+        assert answer.text.endswith("data: [DONE]\n\n") != given_up, name
 
 
 @pytest.fixture(scope="module")
@@ -431,54 +442,31 @@ def whole(status: bytes) -> bytes:
     return head % status
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "streamed", "expected"),
-    [
-        (b"200 OK", b" ", False, (504, "upstream_timeout")),
-        (b"200 OK", b"{", True, (504, "upstream_timeout")),
-        (b"500 Oh", b"x", False, (500, "upstream_500")),
-        (b"429 Wait", b" ", True, (429, "upstream_429")),
-    ],
-    ids=["blanks before an answer", "no stream", "an error", "an error instead of a stream"],
-)
-def test_s7_an_answer_in_one_piece_that_is_never_finished_is_given_up(
-    hasty_gateway: GatewayProcess,
-    upstream: MockUpstream,
-    status: bytes,
-    body: bytes,
-    streamed: bool,
-    expected: tuple[int, str | None],
-) -> None:
+GZIPPED = SSE_HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n")
+NAMED = b"\x1f\x8b\x08\x08\0\0\0\0\0\xff"
+"""gzip's header may name a file, and the name may go on for ever."""
+ENDLESS: dict[str, tuple[list[Any], bool, int]] = {
+    "blanks before an answer": ([whole(b"200 OK"), Forever(piece(b" "), 0.05)], False, 504),
+    "no stream": ([whole(b"200 OK"), Forever(piece(b"{"), 0.05)], True, 504),
+    "an error": ([whole(b"500 Oh"), Forever(piece(b"x"), 0.05)], False, 500),
+    "an error instead of a stream": ([whole(b"429 Wait"), Forever(piece(b" "), 0.05)], True, 429),
+    "compressed bytes that become nothing": ([GZIPPED, piece(NAMED), Forever(piece(b"x"), 0.05)], True, 504),
+    "digits of a piece's length": ([SSE_HEAD, Forever(b"0", 0.05)], True, 504),
+    "such digits behind a word": ([SSE_HEAD, event(WORD), Forever(b"0", 0.05)], True, 200),
+}
+
+
+def test_s7_what_is_never_finished_is_given_up(hasty_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Blanks, which some providers send while they think, are no beginning of an answer. Of an error the status is
-    told; its words are waited for no longer than `idle`."""
-    upstream.reply(raw=[whole(status), Forever(piece(body), 0.05)])
-    answer = ask(hasty_gateway, stream=streamed)
-    assert (answer.status_code, answer.json()["error"]["code"]) == expected
-    assert upstream.last.disconnected.wait(PATIENCE)
-
-
-def test_s7_compressed_bytes_that_become_nothing_break_no_silence(
-    hasty_gateway: GatewayProcess, upstream: MockUpstream
-) -> None:
-    """gzip's header may name a file, and the name may go on for ever."""
-    head = SSE_HEAD.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n")
-    named = b"\x1f\x8b\x08\x08\0\0\0\0\0\xff"
-    upstream.reply(raw=[head, piece(named), Forever(piece(b"x"), 0.05)])
-    answer = ask(hasty_gateway, stream=True)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "upstream_timeout")
-    assert upstream.last.disconnected.wait(PATIENCE)
-
-
-@pytest.mark.parametrize("begun", [False, True], ids=["from the first byte on", "in the middle"])
-def test_s7_the_length_of_a_piece_breaks_no_silence(
-    hasty_gateway: GatewayProcess, upstream: MockUpstream, begun: bool
-) -> None:
-    """Digits of a chunk's length are bytes, but none of the answer's."""
-    upstream.reply(raw=[SSE_HEAD, *([event(WORD)] if begun else []), Forever(b"0", 0.05)])
-    answer = ask(hasty_gateway, stream=True)
-    assert "upstream_timeout" in answer.text
-    assert answer.status_code == (200 if begun else 504)
-    assert upstream.last.disconnected.wait(PATIENCE)
+    told; its words are waited for no longer than `idle`. Bytes that are none of the answer's break no silence."""
+    cases: dict[str, tuple[list[Any], Json]] = {
+        name: (steps, {"stream": streamed}) for name, (steps, streamed, _) in ENDLESS.items()
+    }
+    for name, answer in asked_at_once(hasty_gateway, upstream, cases):
+        status = ENDLESS[name][2]
+        code = f"upstream_{status if status in (429, 500) else 'timeout'}"
+        assert answer.status_code == status, name
+        assert code in answer.text if status == 200 else answer.json()["error"]["code"] == code, name
 
 
 def test_s7_blanks_keep_an_answer_alive_that_comes(hasty_gateway: GatewayProcess, upstream: MockUpstream) -> None:
@@ -501,46 +489,46 @@ MESSAGE: Json = {"index": 0, "message": {"role": "assistant", "content": "hi"}, 
 SAID = json.dumps({"id": "u", "choices": [MESSAGE], "usage": TOLD}).encode()
 
 
-@pytest.mark.parametrize(
-    ("streamed", "steps"),
-    [
-        (False, [SSE_HEAD, *FINISHED]),
-        (False, [whole(b"200 OK"), piece(b"\n"), *FINISHED]),
-        (False, [whole(b"200 OK"), piece(SAID)]),
-        (True, [SSE_HEAD, *FINISHED]),
-        (True, [whole(b"200 OK"), piece(SAID)]),
-        (True, [SSE_HEAD, piece(SAID)]),
-    ],
-    ids=["a stream", "a stream called JSON", "JSON", "a stream as asked", "JSON for a stream", "JSON called a stream"],
-)
+WHOLE: dict[str, tuple[list[Any], bool]] = {
+    "a stream": ([SSE_HEAD, *FINISHED], False),
+    "a stream called JSON": ([whole(b"200 OK"), piece(b"\n"), *FINISHED], False),
+    "JSON": ([whole(b"200 OK"), piece(SAID)], False),
+    "a stream as asked": ([SSE_HEAD, *FINISHED], True),
+    "JSON for a stream": ([whole(b"200 OK"), piece(SAID)], True),
+    "JSON called a stream": ([SSE_HEAD, piece(SAID)], True),
+}
+
+
 def test_s7_an_answer_that_is_whole_does_not_wait_for_its_connection(
-    one_gateway: GatewayProcess, upstream: MockUpstream, streamed: bool, steps: list[Any]
+    one_gateway: GatewayProcess, upstream: MockUpstream
 ) -> None:
     """What says its finish and its usage is over, as asked or not, though the upstream neither says so nor leaves:
     its time-outs are minutes."""
-    upstream.reply(raw=[*steps, End.HANG])
-    answer = ask(one_gateway, stream=streamed)
-    assert answer.status_code == 200
-    if streamed:
-        assert '"hi"' in answer.text
-        assert answer.text.endswith("data: [DONE]\n\n")
-    else:
-        said = answer.json()
-        assert said["choices"][0]["message"]["content"] == "hi"
-        assert {name: said["usage"][name] for name in TOLD} == TOLD
-    assert upstream.last.disconnected.wait(PATIENCE)
+    cases: dict[str, tuple[list[Any], Json]] = {
+        name: ([*steps, End.HANG], {"stream": streamed}) for name, (steps, streamed) in WHOLE.items()
+    }
+    for name, answer in asked_at_once(one_gateway, upstream, cases):
+        assert answer.status_code == 200, name
+        if WHOLE[name][1]:
+            assert '"hi"' in answer.text, name
+            assert answer.text.endswith("data: [DONE]\n\n"), name
+        else:
+            said = answer.json()
+            assert said["choices"][0]["message"]["content"] == "hi", name
+            assert {each: said["usage"][each] for each in TOLD} == TOLD, name
 
 
-def test_s7_a_pause_between_choices_is_no_end(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """Of several choices in a stream that nobody asked for the first may be over long before the second."""
-    second = [chunk_of(1, "ho"), chunk_of(1, None, TOLD)]
-    upstream.reply(raw=[SSE_HEAD, *FINISHED, 2 * END_SECONDS, *second, End.HANG])
-    answer = ask(one_gateway, n=2)
-    assert [choice["message"]["content"] for choice in answer.json()["choices"]] == ["hi", "ho"]
-
-
-def test_s7_a_pause_behind_a_bracket_is_no_end(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """JSON that is not whole is waited for, wherever it pauses."""
-    cut = SAID.index(b"}") + 1
-    upstream.reply(raw=[whole(b"200 OK"), piece(SAID[:cut]), 2 * END_SECONDS, piece(SAID[cut:]), End.HANG])
-    assert ask(one_gateway).json()["choices"][0]["message"]["content"] == "hi"
+def test_s7_a_pause_is_no_end(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """Of several choices in a stream that nobody asked for the first may be over long before the second. JSON that is
+    not whole is waited for, wherever it pauses."""
+    second, cut = [chunk_of(1, "ho"), chunk_of(1, None, TOLD)], SAID.index(b"}") + 1
+    halves = [whole(b"200 OK"), piece(SAID[:cut]), 2 * END_SECONDS, piece(SAID[cut:]), End.HANG]
+    cases: dict[str, tuple[list[Any], Json]] = {
+        "between choices": ([SSE_HEAD, *FINISHED, 2 * END_SECONDS, *second, End.HANG], {"n": 2}),
+        "behind a bracket": (halves, {}),
+    }
+    said = {
+        name: [choice["message"]["content"] for choice in answer.json()["choices"]]
+        for name, answer in asked_at_once(one_gateway, upstream, cases)
+    }
+    assert said == {"between choices": ["hi", "ho"], "behind a bracket": ["hi"]}
