@@ -116,19 +116,15 @@ class StreamWriter(Protocol):
 
     def events(self, chunks: Chunks) -> bytes:
         """Encodes these chunks, which are of the inner form, that of chat completions."""
-        ...
 
     def end(self) -> bytes:
         """Encodes what follows the last chunk."""
-        ...
 
     def fault(self, error: errors.GatewayError) -> bytes:
         """Encodes the end of an answer that broke off."""
-        ...
 
     def alive(self, said: bytes) -> bytes:
         """Encodes a keepalive between events; `said`: the text of an upstream's comment, or nothing."""
-        ...
 
 
 class NamedEvents(Protocol):
@@ -171,28 +167,22 @@ class ApiAdapter(Protocol):
         looked up before it is read again. It may run in a thread.
         `headers`: see `told_headers`.
         Raises InvalidRequest: a field breaks a rule; `param` names it."""
-        ...
 
     async def look_up(self, caller: RequestCaller) -> Instead | None:
         """Looks up the stored data that the body refers to. A function that it returns answers in place of a model.
         Raises GatewayError: the data is not there; or the body breaks a rule."""
-        ...
 
     def holding(self, raw: bytes, request: ChatRequest) -> AbstractContextManager[object]:
         """Caches what the API caches of a body while its request is answered in the block."""
-        ...
 
     def external_field_name(self, path: str) -> str:
         """Returns this API's name for a field of the inner form, for errors that name the field."""
-        ...
 
     def whole(self, body: dict[str, Any], request: ChatRequest) -> bytes:
         """Encodes a completion of the inner form as this API's JSON."""
-        ...
 
     def writer(self, request: ChatRequest) -> StreamWriter:
         """Returns the writer of the request's streamed answer."""
-        ...
 
 
 class CompletionHandler:

@@ -37,15 +37,12 @@ class StreamReceiver(Protocol):
     @property
     def writes_at_once(self) -> bool:
         """Whether `write` may be called."""
-        ...
 
     async def send(self, chunks: Chunks) -> None:
         """Sends chunks; waits for a client that reads slowly."""
-        ...
 
     def write(self, chunks: Chunks) -> bool:
         """Sends chunks without waiting; returns whether more can be written now."""
-        ...
 
 
 @record

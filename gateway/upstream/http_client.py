@@ -164,11 +164,9 @@ class ConnectionHolder(Protocol):
 
     def give_back(self, connection: "UpstreamConnection") -> None:
         """Takes back a connection whose exchange ended well: it can be used again."""
-        ...
 
     def forget(self, connection: "UpstreamConnection") -> None:
         """Removes a connection that is closed."""
-        ...
 
 
 class UpstreamConnection(asyncio.Protocol):

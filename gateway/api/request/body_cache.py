@@ -65,7 +65,6 @@ class ReadChat(Protocol):
 
     def external_field_name(self, path: str) -> str:
         """Returns that API's name for a field of a chat."""
-        ...
 
 
 R = TypeVar("R", bound=ReadChat)

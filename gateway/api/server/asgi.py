@@ -63,7 +63,6 @@ class ClientConnection(Protocol):
     def write(self, piece: bytes) -> bool:
         """Sends a piece of a body that has begun and is not complete; returns whether more can be taken now. Bytes that
         the client does not take at once stay in memory."""
-        ...
 
 
 def came_by_messages(scope: Scope) -> bool:

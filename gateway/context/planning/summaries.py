@@ -43,17 +43,14 @@ class InternalModel(Protocol):
 
     def price(self, ask: agents.InternalRequest) -> Decimal | None:
         """Returns the price of the call in USD if its answer takes all of `max_tokens`; None for an unknown price."""
-        ...
 
     async def ask(self, ask: agents.InternalRequest) -> agents.InternalAnswer:
         """Sends the request to the model; returns the text of its answer, and whether it is complete.
         Raises InternalModelFailed: no answer, or not in time; the message is the `fallback_reason`."""
-        ...
 
     async def allow(self, asks: Sequence[agents.InternalRequest]) -> None:
         """Checks the budget before the first of several calls that are of use only together.
         Raises OverBudget: this request may not spend what their prompts alone cost, so that no call is made in vain."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

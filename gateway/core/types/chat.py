@@ -483,19 +483,16 @@ class ChunkStream(Protocol):
     @property
     def done(self) -> bool:
         """Whether the upstream sent `[DONE]`."""
-        ...
 
     def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Yields chunks until the upstream's `[DONE]`; those that arrive together are in one batch.
         Raises UpstreamInterrupted, UpstreamTimeout, UpstreamInvalidResponse: the stream did not end well."""
-        ...
 
     async def push(self, take: Callable[[list[dict[str, Any]]], bool]) -> None:
         """Passes chunks to `take` as soon as their bytes arrive, without waking a task for each; to be called between
         two `batches`. Returns when `take` returned False, or when only `batches` can go on; at once, if the stream does
         not support it.
         Raises as `batches`, and what `take` raises."""
-        ...
 
 
 class StreamAround:

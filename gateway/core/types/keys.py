@@ -163,23 +163,18 @@ class HeldAdmission(Protocol):
         """Reserves, before a model is called, the most that it may take: picodollars (None: no known price) and tokens.
         Raises BudgetExceeded, RateLimitExceeded: less is left; LimitsUnavailable: that cannot be determined, and
         `limits.when_down` is `closed`."""
-        ...
 
     def billed(self, cost: int, tokens: int | None) -> None:
         """Settles the reservation after the bill is stored: picodollars and tokens (None: not known)."""
-        ...
 
     def owed(self, cost: int) -> None:
         """Reduces the reservation to the picodollars of a bill that waits in memory, as the storage is unavailable."""
-        ...
 
     def closed(self) -> None:
         """Releases the reservation of a request without a bill."""
-        ...
 
     def further(self) -> "HeldAdmission":
         """Returns an admission to the same budgets for a call that is made after the bill, and added to it."""
-        ...
 
 
 def picousd(usd: Decimal) -> int:

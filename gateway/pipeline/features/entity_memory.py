@@ -367,13 +367,11 @@ class EntityReader(Protocol):
 
     async def place_of(self, tenant: str, user: str) -> str:
         """Returns the place that holds the entities of a tenant's user."""
-        ...
 
     async def recall(
         self, tenant: str, places: list[str], phrases: memory.SearchPhrases
     ) -> tuple[memory.MemoryEntity, ...]:
         """Reads the entities of these places that one of the phrases names: of each phrase the latest few."""
-        ...
 
 
 class EntityMemory:

@@ -71,8 +71,6 @@ class Guard(Protocol):
 
     async def before(self, call: GuardedCall) -> Verdict:
         """Checks a body before it is sent."""
-        ...
 
     async def after(self, call: GuardedCall, said: Said) -> Verdict:
         """Checks a text before the client receives it: all of a choice, or a piece of it if streamed."""
-        ...

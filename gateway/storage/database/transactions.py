@@ -51,25 +51,20 @@ class DatabaseTransactions(Protocol):
     async def run(self, work: Work[T], *, write: bool = False, synced: bool = True) -> T:
         """Runs `work` as one transaction. `synced` False: it survives the end of this process; a crash of the machine
         may undo it until the next synced transaction."""
-        ...
 
     def at_once(self, work: Work[None]) -> bool:
         """Runs one small transaction before this returns, not synced, if that takes no waiting. False: nothing was
         written; use `run`."""
-        ...
 
     def seems_read_only(self, connection: sa.Connection) -> bool:
         """Returns whether nothing seems writable; called within a transaction, writes nothing."""
-        ...
 
     async def wipe(self) -> bool:
         """Erases deleted rows from the files beside the tables, too. Returns False if another reader prevents it now;
         the wipe is pending from then on."""
-        ...
 
     async def wipe_owed(self) -> None:
         """Runs a wipe that is still pending."""
-        ...
 
     async def close(self) -> None: ...
 

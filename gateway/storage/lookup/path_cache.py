@@ -71,7 +71,6 @@ class CachedConversation(Protocol):
     @property
     def size(self) -> int:
         """Bytes of memory."""
-        ...
 
 
 class PathCache:

@@ -55,11 +55,9 @@ class WindowKeeper(Protocol):
 
     def window(self, model: str, served_at: str) -> tuple[int | None, datetime | None]:
         """Returns a model's window, and until when it need not be asked for; None, None if no window was reported."""
-        ...
 
     def keep_window(self, model: str, served_at: str, window: int, until: datetime) -> None:
         """Stores a model's window, replacing an earlier one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

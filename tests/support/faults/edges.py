@@ -43,11 +43,9 @@ class Edge(Protocol):
 
     def asked(self, text: str) -> Json:
         """A request in its plainest form, without a model."""
-        ...
 
     def error(self, answer: httpx.Response) -> Told:
         """The error that an answer is; fails where its shape is not the API's."""
-        ...
 
     def text(self, answer: httpx.Response, *, strictly: bool) -> str:
         """What a whole answer says.
@@ -55,11 +53,9 @@ class Edge(Protocol):
         Args:
             strictly: the SDK's own model must take it.
         """
-        ...
 
     def stream(self, answer: httpx.Response, *, strictly: bool) -> Streamed:
         """What a stream says, and how it ends."""
-        ...
 
 
 def _openais(answer: httpx.Response) -> Told:

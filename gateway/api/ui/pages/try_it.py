@@ -236,7 +236,6 @@ class AnswersRequests(Protocol):
         self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send, *, caller: RequestCaller | None = None
     ) -> None:
         """Answers a request; `caller`: who sends it, where that is known already."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
