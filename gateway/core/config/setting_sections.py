@@ -17,6 +17,8 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    NonNegativeInt,
+    PositiveInt,
     SecretStr,
     StringConstraints,
     field_validator,
@@ -89,6 +91,8 @@ RelayPattern = Annotated[str, AfterValidator(_relay_pattern)]
 ToolPattern = Annotated[str, Field(min_length=1, max_length=200)]
 Price = Annotated[Decimal, BeforeValidator(_exact_decimal), Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
 
 
 class SettingsSection(BaseModel):
@@ -212,14 +216,11 @@ class RoutingSettings(SettingsSection):
         (408, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529),
         description="HTTP statuses of an upstream that are retried.",
     )
-    retry_share: float = Field(
-        0.2,
-        ge=0,
-        le=1,
-        description="Share of the running requests that may be retrying a deployment that has failed.",
+    retry_share: Share = Field(
+        0.2, description="Share of the running requests that may be retrying a deployment that has failed."
     )
-    retry_minimum: int = Field(
-        3, ge=0, description="Concurrent retries that are always allowed, however few requests are running."
+    retry_minimum: NonNegativeInt = Field(
+        3, description="Concurrent retries that are always allowed, however few requests are running."
     )
     backoff: Seconds = Field(
         0.5, description="Seconds before the first retry of a deployment; doubles with each retry."
@@ -242,7 +243,7 @@ class RoutingSettings(SettingsSection):
         {}, description="Models that answer if a provider refuses the content."
     )
     default_fallbacks: Models = Field((), description="Models that answer if a model without `fallbacks` fails.")
-    max_fallbacks: int = Field(5, ge=0, description="Maximum number of fallback models that one request tries.")
+    max_fallbacks: NonNegativeInt = Field(5, description="Maximum number of fallback models that one request tries.")
 
 
 KEY_BYTES = 32
@@ -366,9 +367,9 @@ class FileSettings(SettingsSection):
     path: str | None = Field(
         None, description="Folder for `disk`; if unset, `files` next to the SQLite file, else in the working directory."
     )
-    max_bytes: int = Field(512 * 2**20, gt=0, description="Larger uploads get a 413.")
-    quota_bytes: int | None = Field(
-        None, gt=0, description="Bytes of files that one tenant may store; a key may have its own `file_bytes`."
+    max_bytes: PositiveInt = Field(512 * 2**20, description="Larger uploads get a 413.")
+    quota_bytes: PositiveInt | None = Field(
+        None, description="Bytes of files that one tenant may store; a key may have its own `file_bytes`."
     )
     expires_after: Seconds | None = Field(
         None, description="Seconds until files expire whose upload sets no expiry; null: never."
@@ -438,10 +439,8 @@ class TelemetrySettings(SettingsSection):
     service_name: str = Field("context-gateway", min_length=1, description="The resource's `service.name`.")
     traces: bool = Field(True, description="Export traces.")
     metrics: bool = Field(True, description="Export metrics.")
-    sample_ratio: float | None = Field(
+    sample_ratio: Share | None = Field(
         None,
-        ge=0,
-        le=1,
         description="Share of requests that are traced, unless the caller has decided; null: as "
         "`OTEL_TRACES_SAMPLER` says, else all.",
     )
@@ -661,7 +660,7 @@ class ContextDefaults(SettingsSection):
 
     mode: Literal["auto", "simple", "off"] | None = None
     planning: Literal["auto", "always", "never"] | None = None
-    max_input_tokens: int | None = Field(None, gt=0)
+    max_input_tokens: PositiveInt | None = Field(None)
     memory: Literal["extracts", "summary", "both"] | None = None
     recall: RecallMode | None = None
     economy: Literal["auto", "observe", "off"] | None = None
@@ -715,7 +714,7 @@ class KeyFields(SettingsSection):
         le=36_500,
         description="Days without activity after which conversations made with it are deleted.",
     )
-    file_bytes: int | None = Field(None, gt=0, description="Bytes of files that may be stored with it.")
+    file_bytes: PositiveInt | None = Field(None, description="Bytes of files that may be stored with it.")
 
     @field_validator("roles")
     @classmethod

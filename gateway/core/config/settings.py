@@ -13,6 +13,10 @@ from typing import Literal, Self
 from pydantic import (
     ConfigDict,
     Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
     SecretStr,
     field_validator,
     model_validator,
@@ -28,6 +32,7 @@ from gateway.core.config.setting_sections import (
     LimitSettings,
     MaskingSettings,
     Origin,
+    PositiveShare,
     Price,
     ProviderKey,
     RecallMode,
@@ -35,6 +40,7 @@ from gateway.core.config.setting_sections import (
     RoutingSettings,
     Seconds,
     SettingsSection,
+    Share,
     TelemetrySettings,
     ToolPattern,
     UpstreamTimeouts,
@@ -52,24 +58,20 @@ class ServerSettings(SettingsSection):
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     workers: int = Field(1, ge=1, le=64, description="Processes that serve the port; more than one needs PostgreSQL.")
-    max_body_bytes: int = Field(64 * 2**20, gt=0, description="Larger request bodies get a 413.")
-    max_messages: int = Field(
-        20_000,
-        gt=0,
-        description="Requests with more messages get a 400: storing them at once would delay other requests.",
+    max_body_bytes: PositiveInt = Field(64 * 2**20, description="Larger request bodies get a 413.")
+    max_messages: PositiveInt = Field(
+        20_000, description="Requests with more messages get a 400: storing them at once would delay other requests."
     )
-    max_bytes_in_flight: int = Field(
+    max_bytes_in_flight: PositiveInt = Field(
         96 * 2**20,
-        gt=0,
         description="Bytes of large request bodies (8 MiB or more) that are processed at once; further ones wait.",
     )
     receive_timeout: Seconds = Field(60.0, description="Seconds within which a request must have arrived.")
     send_timeout: Seconds = Field(
         60.0, description="Seconds after which a client that stops reading its answer is disconnected."
     )
-    keepalive: float = Field(
+    keepalive: NonNegativeFloat = Field(
         10.0,
-        ge=0,
         description="Seconds without a byte of a streamed answer after which [a sign of "
         "life](api.md#signs-of-life) is sent; `0`: never.",
     )
@@ -107,11 +109,10 @@ class CacheSettings(SettingsSection):
 
     url: str | None = Field(None, description="`redis://` URL; without one, the cache is in the process's memory.")
     timeout: Seconds = Field(0.05, description="Seconds to wait for the cache before a lookup counts as a miss.")
-    max_bytes: int = Field(32 * 2**20, gt=0, description="Maximum bytes in the in-process cache.")
-    index_bytes: int = Field(64 * 2**20, gt=0, description="Maximum bytes of search indexes in the process.")
-    conversation_bytes: int = Field(
+    max_bytes: PositiveInt = Field(32 * 2**20, description="Maximum bytes in the in-process cache.")
+    index_bytes: PositiveInt = Field(64 * 2**20, description="Maximum bytes of search indexes in the process.")
+    conversation_bytes: PositiveInt = Field(
         128 * 2**20,
-        gt=0,
         description="Maximum bytes of conversations in the process; half of them hold messages as forwarded.",
     )
     conversation_ttl: float = Field(
@@ -120,9 +121,8 @@ class CacheSettings(SettingsSection):
         le=600,
         description="Seconds that a conversation stays there after its last request.",
     )
-    frame_bytes: int = Field(
+    frame_bytes: PositiveInt = Field(
         16 * 2**20,
-        gt=0,
         description="Maximum bytes of [frames](adr/0012-frames.md) of requests with `store: false` in the process; "
         "they hold no content.",
     )
@@ -147,22 +147,15 @@ class ContextSettings(SettingsSection):
 
     mode: Literal["auto", "simple", "off"] = Field("auto", description="Default of a request's `context.mode`.")
     planning: Literal["auto", "always", "never"] = Field("auto", description="Default of `context.planning`.")
-    max_input_tokens: int | None = Field(None, gt=0, description="Ceiling on the prompt of every request.")
-    reserved_output_tokens: int = Field(
-        4096,
-        ge=0,
-        description="Tokens reserved for the answer if a request sets no limit; at most a quarter of the window.",
+    max_input_tokens: PositiveInt | None = Field(None, description="Ceiling on the prompt of every request.")
+    reserved_output_tokens: NonNegativeInt = Field(
+        4096, description="Tokens reserved for the answer if a request sets no limit; at most a quarter of the window."
     )
-    history_share: float = Field(
-        0.1,
-        ge=0,
-        le=1,
-        description="Share of the space above the minimum reserved for the latest old turns when passages compete.",
+    history_share: Share = Field(
+        0.1, description="Share of the space above the minimum reserved for the latest old turns when passages compete."
     )
-    low_water: float | None = Field(
+    low_water: PositiveShare | None = Field(
         None,
-        gt=0,
-        le=1,
         description="Share of the budget that a pass fills when something has to leave, in a conversation that "
         "is known to continue (§4 I7). Unset, and with `context.economy: auto`, [prices decide](economy.md); 0.4 where "
         "the price of cached input is unknown, or with `context.economy: off`.",
@@ -178,17 +171,13 @@ class ContextSettings(SettingsSection):
         description="Patterns of tool names, such as `get_*`, whose results are never [shaped on "
         "arrival](economy.md#shaped-on-arrival) (§4 I8). Requests may add more.",
     )
-    economy_holdout: float = Field(
+    economy_holdout: Share = Field(
         0.0,
-        ge=0,
-        le=1,
         description="Share of conversations that go direct where `context.economy` is `auto`, as a control group "
         "to [measure savings](economy.md#measured) against (§13.14).",
     )
-    recall_bytes: int = Field(
-        2**20,
-        ge=0,
-        description="Bytes of older stored messages that are searched for each question, latest first (§4 I6).",
+    recall_bytes: NonNegativeInt = Field(
+        2**20, description="Bytes of older stored messages that are searched for each question, latest first (§4 I6)."
     )
     recall: RecallMode = Field(
         False,
@@ -197,9 +186,8 @@ class ContextSettings(SettingsSection):
         "was (§10.11).",
     )
     recall_rounds: int = Field(3, ge=1, le=20, description="Maximum number of `recall` rounds in one request.")
-    recall_max_tokens: int = Field(
+    recall_max_tokens: PositiveInt = Field(
         4000,
-        gt=0,
         description="Maximum tokens that these rounds add to a prompt, and reserve; at most a quarter of the budget.",
     )
     recall_max_cost: Price | None = Field(
@@ -212,20 +200,20 @@ class ContextSettings(SettingsSection):
         description="Default of a request's `context.cite`: the model [cites the source of each "
         "statement](context.md#citations) (§14.8).",
     )
-    warning_threshold: float = Field(
-        0.8, gt=0, le=1, description="Window utilization above which the bill carries a warning."
+    warning_threshold: PositiveShare = Field(
+        0.8, description="Window utilization above which the bill carries a warning."
     )
     document_min_chars: int = Field(
         8000,
         ge=500,
         description="Minimum length of a document inside a user message (§4 I4).",
     )
-    small_total_chars: int = Field(5000, ge=0, description="With fewer characters of artifacts, no plan is needed.")
-    large_artifact_chars: int = Field(10000, ge=0, description="An artifact with more characters is worth a plan.")
-    fits_share: float = Field(0.7, gt=0, le=1, description="Up to this share of the budget no plan is needed.")
-    near_limit_share: float = Field(
-        0.9, gt=0, le=1, description="At or above this share of the budget a plan is needed."
+    small_total_chars: NonNegativeInt = Field(
+        5000, description="With fewer characters of artifacts, no plan is needed."
     )
+    large_artifact_chars: NonNegativeInt = Field(10000, description="An artifact with more characters is worth a plan.")
+    fits_share: PositiveShare = Field(0.7, description="Up to this share of the budget no plan is needed.")
+    near_limit_share: PositiveShare = Field(0.9, description="At or above this share of the budget a plan is needed.")
     expensive_input_cost_per_token: Price = Field(
         Decimal("0.000003"), description="Input price in USD above which a primary model counts as expensive."
     )
@@ -242,10 +230,8 @@ class ContextSettings(SettingsSection):
     planner_timeout: Seconds = Field(8.0, description="Seconds that a planner may take.")
     summarizer_timeout: Seconds = Field(20.0, description="Seconds that one summarizer call may take.")
     planner_prompt_chars: int = Field(24_000, ge=2000, description="Maximum characters shown to a planner.")
-    planning_max_tokens: int | None = Field(
-        200_000,
-        gt=0,
-        description="Maximum tokens, prompts and answers, that planning one request may use; null: no limit.",
+    planning_max_tokens: PositiveInt | None = Field(
+        200_000, description="Maximum tokens, prompts and answers, that planning one request may use; null: no limit."
     )
     planning_max_cost: Price | None = Field(
         None,
@@ -255,7 +241,9 @@ class ContextSettings(SettingsSection):
     trust_planner: bool = Field(
         False, description="Follow the planner's plan without the guards that limit the harm of a bad one."
     )
-    historical_turns: int = Field(20, ge=0, description="Number of earlier turns whose artifacts count as historical.")
+    historical_turns: NonNegativeInt = Field(
+        20, description="Number of earlier turns whose artifacts count as historical."
+    )
     memory: Literal["extracts", "summary", "both"] = Field(
         "extracts",
         description="Default of a request's `context.memory`: [what replaces old turns](rolling-summary.md): "
@@ -267,9 +255,8 @@ class ContextSettings(SettingsSection):
         le=1000,
         description="Number of messages before the current one that an [agent with sections](agents.md) reads.",
     )
-    agent_max_bytes: int = Field(
+    agent_max_bytes: PositiveInt = Field(
         768 * 1024,
-        gt=0,
         description="Maximum bytes of all sections of such an agent; the oldest context leaves first, then the "
         "current message is cut.",
     )
@@ -321,8 +308,8 @@ class ConversationSettings(SettingsSection):
         "messages](context.md#a-bound-of-turns); null: as many as fit.",
     )
     idempotency_hours: float = Field(24.0, gt=0, le=8760, description="Hours that an `Idempotency-Key` is kept.")
-    retention_days: float | None = Field(
-        None, gt=0, description="Days without activity after which a conversation is deleted; null: never."
+    retention_days: PositiveFloat | None = Field(
+        None, description="Days without activity after which a conversation is deleted; null: never."
     )
 
 
@@ -335,11 +322,8 @@ class MemorySettings(SettingsSection):
         le=100_000,
         description="Older name of `conversation.max_turns`; if both are set, the new name wins.",
     )
-    threshold: float = Field(
-        0.7,
-        gt=0,
-        le=1,
-        description="Share of the budget, or of `conversation.max_turns`, at which a summary is due.",
+    threshold: PositiveShare = Field(
+        0.7, description="Share of the budget, or of `conversation.max_turns`, at which a summary is due."
     )
     oldest_share: float = Field(
         0.4,
@@ -352,10 +336,8 @@ class MemorySettings(SettingsSection):
         False,
         description="Remember [things](things.md) that conversations mention, even if a request has no `memory`.",
     )
-    things_days: float | None = Field(
-        None,
-        gt=0,
-        description="Days that a thing is remembered after its last mention; null: as long as what it belongs to.",
+    things_days: PositiveFloat | None = Field(
+        None, description="Days that a thing is remembered after its last mention; null: as long as what it belongs to."
     )
 
 
