@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from opentelemetry.context import Context
-from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.trace import (
     INVALID_SPAN,
     Span,
@@ -120,7 +120,7 @@ class ModelCall:
 
     async def answered(self, answer: JsonAnswer) -> JsonAnswer:
         self.answer = answer.body
-        self._ended()
+        self.ended()
         if self._content:
             with harmless():
                 self.span.set_attributes(of_output(answer.body))
@@ -146,10 +146,6 @@ class ModelCall:
         if self._record is not None:
             self._record.add(chunk)
 
-    def streamed(self) -> None:
-        """Records the end of the stream."""
-        self._ended()
-
     def failed(self, error: BaseException) -> None:
         """Marks the call as failed or cancelled, unless it has already ended."""
         if self._over is None:
@@ -158,7 +154,7 @@ class ModelCall:
 
     def end(self) -> None:
         """Completes the call's attributes; ends its span unless that waits for a bill."""
-        self._ended()
+        self.ended()
         if self._reasons:
             self.answer["choices"] = [{"finish_reason": reason} for _, reason in sorted(self._reasons.items())]
         if self.span.is_recording():
@@ -171,7 +167,8 @@ class ModelCall:
         if not self.waits:
             self.span.end(self.over)
 
-    def _ended(self) -> None:
+    def ended(self) -> None:
+        """Records the end of the answer."""
         if self._over is None:
             self._over = time.time_ns()
             self.seconds = (time.perf_counter_ns() - self._begun) / SECOND
@@ -377,24 +374,16 @@ class OtelInstruments:
     def __init__(self, meter: Meter) -> None:
         self.label: Callable[[str], str] = str
         """The label of a model, as `/metrics` has it."""
-        self._duration = meter.create_histogram(
-            "gen_ai.client.operation.duration", "s", explicit_bucket_boundaries_advisory=OPERATION_SECONDS
-        )
-        self._first_chunk = meter.create_histogram(
-            "gen_ai.client.operation.time_to_first_chunk", "s", explicit_bucket_boundaries_advisory=OPERATION_SECONDS
-        )
-        self._tokens = meter.create_histogram(
-            "gen_ai.client.token.usage", "{token}", explicit_bucket_boundaries_advisory=TOKENS
-        )
-        self.requests = meter.create_histogram(
-            "http.server.request.duration", "s", explicit_bucket_boundaries_advisory=metrics.SECONDS_BUCKETS
-        )
-        self.first_chunks = meter.create_histogram(
-            "gateway_time_to_first_chunk", "s", explicit_bucket_boundaries_advisory=metrics.SECONDS_BUCKETS
-        )
-        self.windows = meter.create_histogram(
-            "gateway_context_window", "1", explicit_bucket_boundaries_advisory=metrics.SHARE_BUCKETS
-        )
+
+        def histogram(name: str, unit: str, boundaries: tuple[float, ...]) -> Histogram:
+            return meter.create_histogram(name, unit, explicit_bucket_boundaries_advisory=boundaries)
+
+        self._duration = histogram("gen_ai.client.operation.duration", "s", OPERATION_SECONDS)
+        self._first_chunk = histogram("gen_ai.client.operation.time_to_first_chunk", "s", OPERATION_SECONDS)
+        self._tokens = histogram("gen_ai.client.token.usage", "{token}", TOKENS)
+        self.requests = histogram("http.server.request.duration", "s", metrics.SECONDS_BUCKETS)
+        self.first_chunks = histogram("gateway_time_to_first_chunk", "s", metrics.SECONDS_BUCKETS)
+        self.windows = histogram("gateway_context_window", "1", metrics.SHARE_BUCKETS)
 
     def called(self, call: ModelCall, deployment: ModelDeployment) -> None:
         """Records the duration, first chunk and tokens of a finished model call."""
@@ -575,7 +564,7 @@ class WatchedStream(StreamAround):
             async for batch in batches:
                 self._call.saw(batch)
                 yield batch
-        self._call.streamed()
+        self._call.ended()
 
     async def push(self, take: Callable[[Chunks], bool]) -> None:
         """Pushes batches as `ChunkStream.push` does, and reports each to the call."""
