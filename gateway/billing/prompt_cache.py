@@ -17,7 +17,8 @@ from gateway.core import jsons
 from gateway.core.frozen_records import record
 from gateway.core.types import bill, conversation, items
 from gateway.core.types.chat import ChatRequest
-from gateway.core.types.content_parts import dicts_of, map_parts, parts_of
+from gateway.core.types.content_parts import dicts_of
+from gateway.core.types.prompt_digests import BYTES_EACH, PromptDigests, without_mark
 
 LIFETIME = timedelta(minutes=5)
 """Lifetime of an unused prompt cache, where its client asks for no other: Anthropic's, and that of others that charge
@@ -131,8 +132,6 @@ def _is_for_an_hour(value: Any) -> bool:
 
 MAX_MESSAGES = 256
 """The latest messages that have a digest of their own."""
-BREAK_DIGEST_BYTES = 6
-"""Bytes of the digests of tools and of system messages."""
 BLOCK = 256
 SLACK_DIVISOR = 50
 """Providers cache in blocks and count tokens their own way: a shortfall of `BLOCK` tokens, or of one in
@@ -142,21 +141,16 @@ MIN_CACHED_TOKENS = 4096
 TOOLS, SYSTEM, MODEL, TTL, PROVIDER = "tools", "system", "model", "ttl", "provider"
 
 
-def sent_prompt(route: str, tools: Sequence[Any], messages: Sequence[Mapping[str, Any]]) -> bill.SentPrompt:
-    """Computes the digests of a prompt. Marks of prompt caches are left out, since they move on."""
-    running = hashlib.blake2b(digest_size=BREAK_DIGEST_BYTES)
-    system, digests = running.hexdigest(), []
-    is_head = True
-    for message in messages:
-        running.update(jsons.canonical(unmarked(message)))
-        digests.append(running.digest()[: bill.DIGEST_BYTES_EACH])
-        is_head = is_head and message["role"] in conversation.INSTRUCTION_ROLES
-        if is_head:
-            system = running.hexdigest()
-    latest = digests[-MAX_MESSAGES:]
-    plain = jsons.canonical([_unmarked(tool) for tool in tools])
-    told = hashlib.blake2b(plain, digest_size=BREAK_DIGEST_BYTES).hexdigest()
-    return bill.SentPrompt(route, told, system, len(digests) - len(latest), b"".join(latest))
+def sent_prompt(route: str, tools: Sequence[Any], digests: PromptDigests) -> bill.SentPrompt:
+    """Shortens the digests of a prompt to what is stored of them."""
+    plain = jsons.canonical([without_mark(tool) for tool in tools])
+    told = hashlib.blake2b(plain, digest_size=BYTES_EACH).hexdigest()
+    first = max(0, digests.count - MAX_MESSAGES)
+    latest = digests.each[first * BYTES_EACH :]
+    short = bytearray(bill.DIGEST_BYTES_EACH * (digests.count - first))
+    for at in range(bill.DIGEST_BYTES_EACH):
+        short[at :: bill.DIGEST_BYTES_EACH] = latest[at::BYTES_EACH]
+    return bill.SentPrompt(route, told, digests.system, first, bytes(short))
 
 
 def tools_of(request: ChatRequest) -> Sequence[Any]:
@@ -169,7 +163,7 @@ def has_new_head(before: bill.SentPrompt, tools: Sequence[Any], messages: Sequen
     """Returns whether tools or system messages differ from those of the previous request, so that nothing behind them
     can be read from a prompt cache, whatever was forwarded of it."""
     head = list(takewhile(lambda message: message["role"] in conversation.INSTRUCTION_ROLES, messages))
-    now = sent_prompt(before.route, tools, head)
+    now = sent_prompt(before.route, tools, PromptDigests().followed_by(head))
     return (now.tools, now.system) != (before.tools, before.system)
 
 
@@ -194,17 +188,3 @@ def broke_at(before: bill.SentPrompt, now: bill.SentPrompt, *, is_same_model: bo
 def fell_short(promised: int, cached: int) -> bool:
     """Returns whether a provider read clearly less than it had in its cache."""
     return cached < promised - max(BLOCK, promised // SLACK_DIVISOR)
-
-
-def unmarked(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Removes the marks of prompt caches from a message, and merges a single text part, which only carries a mark."""
-    plain = map_parts(_unmarked(message), _unmarked)
-    parts = parts_of(plain.get("content"))
-    is_text = len(parts) == 1 and isinstance(parts[0], dict) and parts[0].keys() == {"type", "text"}
-    return {**plain, "content": parts[0]["text"]} if is_text else plain
-
-
-def _unmarked(value: Any) -> Any:
-    if isinstance(value, dict) and items.BREAKPOINT in value:
-        return {name: each for name, each in value.items() if name != items.BREAKPOINT}
-    return value

@@ -4,33 +4,27 @@ request that continues one whose client has left waits for its commit (guarantee
 
 import asyncio
 import contextlib
-from array import array
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from threading import Lock
 from typing import Any
 
 from gateway.billing import budgets, cost, metadata
-from gateway.conversations import rebuild
-from gateway.core import errors, jsons, ports
-from gateway.core.bounded_cache import BoundedCache
+from gateway.core import errors, ports
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.instrumentation import logs
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
-from gateway.core.tasks import BackgroundTasks, offload_if
-from gateway.core.types import bill, chain, conversation, items, turn, window
+from gateway.core.tasks import BackgroundTasks
+from gateway.core.types import bill, turn
 from gateway.core.types.chain import ChainDigest
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.keys import HeldAdmission
-from gateway.inspection import prefix
 from gateway.pipeline.billing import OpenCalls, UsageCount, make_bill, metadata_of, says
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.payload import output_limit
-from gateway.pipeline.ranges import plain_parts
-from gateway.pipeline.stages import AttemptedRequest, PreparedRequest, RequestRun, SettledRequest, UpstreamOutcome
-from gateway.pipeline.stored_turn import CHAIN_BYTES, TurnRecorder, chain_of, plan_of, unlisted_in
+from gateway.pipeline.stages import RequestRun, SettledRequest, UpstreamOutcome
+from gateway.pipeline.stored_turn import TurnRecorder, chain_of, plan_of, unlisted_in
 from gateway.storage import ConversationStore
 
 log = logs.get_logger("gateway.pipeline.settlement")
@@ -252,13 +246,6 @@ def _chain_key(request: ChatRequest, digest: ChainDigest) -> Key:
 
 PAUSED = UpstreamOutcome.failed("compaction", None, is_chargeable=False)
 """The outcome of a request that paused because its client wants to know of a compaction first."""
-BRANCHED = "branched"
-"""The client has changed an earlier message, or continues from one."""
-BREAKPOINT_MARK = f'"{items.BREAKPOINT}"'.encode()
-MAX_KEPT_DIGESTS = 2**20
-"""Digests, of 8 bytes each, that are cached; beyond that those of the least recently used conversations are dropped."""
-MAX_ENDS = 64
-"""Latest messages after which the previous request may have ended."""
 
 
 class RequestSettlement:
@@ -274,7 +261,6 @@ class RequestSettlement:
         self._recorder = TurnRecorder(parts.store, match, parts.frames, parts.loops)
         self._commits = TurnCommits(parts.store, parts.metrics, parts.telemetry, parts.spans)
         self._tasks = BackgroundTasks()
-        self._prefixes = PromptPrefixes()
         self._settling: dict[str, RequestRun] = {}
 
     async def settle(self, run: RequestRun, outcome: UpstreamOutcome) -> SettledRequest:
@@ -287,7 +273,6 @@ class RequestSettlement:
             commit = await self._recorder.commit_of(settled)
             run.begin_commit()  # from here on it runs to its end, even if the client leaves
             await self._tasks.finished(self._written(run, commit, settled))
-            await self._learn(settled.attempted)
             return settled
         finally:
             self._settling.pop(request_id, None)
@@ -316,18 +301,6 @@ class RequestSettlement:
         finally:
             if run.is_committing:
                 self.running.leave(run)
-
-    async def _learn(self, attempted: AttemptedRequest) -> None:
-        if attempted.outcome.status == "failed":
-            return
-        prepared = attempted.prepared
-        try:
-            reason = await offload_if(prepared.prompt_bytes >= CHAIN_BYTES, self._prefixes.broken, prepared)
-        except Exception as fault:  # noqa: BLE001 - a fault costs a metric, not the answer
-            log.fault("prefix_not_compared", fault, request_id=prepared.request.request_id)
-            return
-        if reason is not None:
-            self.metrics.prefix_broken(prepared.asked.model, reason)
 
     def recording_failure(self, run: RequestRun, record: StreamRecord | None = None) -> "FailureRecording":
         """Returns a context that records what a request cost and delivered if its body fails or is cancelled.
@@ -476,97 +449,3 @@ class FailureRecording:
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is not None:
             await self._settlement.failed(self._run, self._record, error)
-
-
-class PromptPrefixes:
-    """Detects requests that do not begin with what the previous one in their conversation forwarded: from the
-    difference on, a provider's prompt cache cannot serve them (guarantee §4 I7).
-
-    Holds what this process last forwarded of each conversation to each model, as a digest of each message and all
-    before it; the digests are valid in this process only."""
-
-    def __init__(self, most: int = MAX_KEPT_DIGESTS) -> None:
-        self._sent: BoundedCache[Key, array[int]] = BoundedCache(max_weight=most)
-        self._lock = Lock()
-
-    def broken(self, prepared: PreparedRequest) -> str | None:
-        """Returns why a request does not begin with what the previous one forwarded; None if it does, or no previous
-        one is known. A request that ends earlier, but is the same so far, breaks nothing; nor does a pass after the
-        provider's cache has expired."""
-        keys = _prefix_keys(prepared)
-        if not keys:
-            return None
-        messages = prepared.messages
-        sent = _prompt_digests(prepared.asked, messages)
-        with self._lock:
-            before = next((found for key in keys if (found := self._sent.peek(key)) is not None), array("q"))
-            self._sent.put(keys[0], sent, weight=len(sent))
-        pairs = zip(before, sent, strict=False)
-        index = next((number for number, (one, other) in enumerate(pairs) if one != other), None)
-        economy = prepared.context.economy if prepared.context is not None else None
-        is_free = economy is not None and economy.passed == bill.COLD
-        return None if index is None or is_free else _why(prepared, messages, index)
-
-
-def _prefix_keys(prepared: PreparedRequest) -> list[Key]:
-    """Returns the key of a request's digests, then those of the previous request: of an unstored conversation, where it
-    ended in what its client sends. Chats without an answer could be anybody's."""
-    asked = prepared.asked
-    if prepared.conversation_id is not None:
-        return [(prepared.conversation_id, prepared.request.model)]
-    if asked.options.mode == "off" or asked.options.dry_run:
-        return []
-    said = [message for message in asked.messages if message["role"] not in conversation.INSTRUCTION_ROLES]
-    first = next((index for index, message in enumerate(said) if message["role"] == "assistant"), None)
-    if first is None:
-        return []
-    digests, leading = asked.known.digests, len(rebuild.sent_instructions(asked))
-    is_known = len(digests) == len(said) == len(asked.messages) - leading  # further instructions are part of that chain
-    ends = (digests if is_known else chain.chain_digests(said))[first:][-MAX_ENDS:]
-    return [(asked.caller.tenant, prepared.request.model, end.path) for end in reversed(ends)]
-
-
-def _prompt_digests(asked: ChatRequest, messages: Sequence[Mapping[str, Any]]) -> "array[int]":
-    """Returns the `digests` of what a request forwards; those known from an earlier request if it is what came."""
-    is_as_sent = conversation.begin_with(asked.messages, messages)
-    sent = asked.known.sent[: len(messages) if is_as_sent else 0]
-    sent.extend(digests(messages[len(sent) :], sent[-1] if sent else 0))
-    asked.known.sent = sent if is_as_sent else array("q")
-    return sent
-
-
-def digests(messages: Sequence[Mapping[str, Any]], last: int = 0) -> list[int]:
-    """Digests each message together with all before it. Breakpoints of prompt caches, which move on, are ignored.
-    `last`: the digest of those before the first."""
-    found = []
-    for message in messages:
-        try:
-            calls = "tool_calls" in message
-            said: Hashable = _nested(message) if calls else hash(frozenset(message.items()))  # texts know their hashes
-        except TypeError:  # parts
-            said = _nested(message)
-        last = hash((last, said))
-        found.append(last)
-    return found
-
-
-def _nested(message: Mapping[str, Any]) -> bytes:
-    raw = jsons.canonical(message)
-    if BREAKPOINT_MARK not in raw:
-        return raw
-    plain = {name: value for name, value in message.items() if name != items.BREAKPOINT}
-    return jsons.canonical({**plain, "content": plain_parts(message.get("content"))})
-
-
-def _why(prepared: PreparedRequest, messages: Sequence[Mapping[str, Any]], index: int) -> str:
-    """Returns the reason, by the first message that differs."""
-    context, history = prepared.context, prepared.history
-    if messages[index]["role"] in conversation.INSTRUCTION_ROLES:
-        return prefix.SYSTEM_CHANGED
-    if context is not None and context.material is not None and context.fitted.new_pass:
-        if context.fitted.forwarded.indexes[index] == window.MEMORY_INDEX:
-            return prefix.MEMORY_CHANGED
-        return (
-            prefix.WINDOW_MOVED if context.fitted.selection.first != context.material.frozen_first else prefix.REWORDED
-        )
-    return prefix.REWORDED if history is None or history.at_head else BRANCHED

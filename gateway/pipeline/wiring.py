@@ -145,7 +145,7 @@ class WiredPipeline:
                 echoes.build(),
                 citations.build(),
                 self._summaries.build(),
-                CacheBreaks().build(),
+                CacheBreaks(self.instruments.metrics).build(),
             ]
         )
 

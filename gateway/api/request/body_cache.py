@@ -22,6 +22,7 @@ from gateway.core.config.settings import Settings
 from gateway.core.formats.responses.request_parser import ResponsesReading
 from gateway.core.types.chain import ChainDigest
 from gateway.core.types.chat import ChatRequest, KnownMessages, PlainMessages, RequestCaller
+from gateway.core.types.prompt_digests import PromptDigests
 from gateway.storage import KEPT_SECONDS
 
 MIN_CACHED_BODY = 8192
@@ -84,8 +85,9 @@ NOTHING_PROVEN = _ProvenPrefix(0, 0, 0)
 @dataclass(slots=True, eq=False)
 class _CachedBody:
     """A body as received. `messages`: those of its list; `reading`: how they were read as a chat (None: they are a
-    chat's); `digests`: chain digests after the chat's first `leading` messages, its instructions; `size`: memory of
-    everything; `parts`: memory of parsed parts without texts. `proven` grows, and is replaced as a whole."""
+    chat's); `digests`: chain digests after the chat's first `leading` messages, its instructions; `sent`: those of the
+    prompt that it was, if it was forwarded as it came; `size`: memory of everything; `parts`: memory of parsed parts
+    without texts. `proven` grows, and is replaced as a whole."""
 
     tenant: str
     raw: bytes
@@ -93,6 +95,7 @@ class _CachedBody:
     reading: ReadChat | None
     leading: int
     digests: Sequence[ChainDigest]
+    sent: PromptDigests
     size: int
     parts: int
     proven: _ProvenPrefix = NOTHING_PROVEN
@@ -134,7 +137,8 @@ class RecognizedBody:
     def known(self, messages: int, before: int) -> KnownMessages:
         """Returns what is known of its chat: the first `messages`, equal to the first `before` of the earlier chat."""
         kept = self.source.kept
-        return KnownMessages(messages, kept.digests[: max(0, before - kept.leading)], source=self.source)
+        sent = kept.sent if kept.sent.count <= before == messages else PromptDigests()
+        return KnownMessages(messages, kept.digests[: max(0, before - kept.leading)], sent, self.source)
 
 
 class BodyCache:
@@ -238,9 +242,9 @@ class BodyCache:
         size = len(raw) + texts + parts + MESSAGE_BYTES * len(request.messages)
         if size > self._max_bytes // 2:
             return
-        digests, own = request.known.digests, messages if reading is not None else request.messages
-        leading = len(request.messages) - len(digests)
-        new = _CachedBody(request.caller.tenant, raw, own, reading, leading, digests, size, parts)
+        known, own = request.known, messages if reading is not None else request.messages
+        leading = len(request.messages) - len(known.digests)
+        new = _CachedBody(request.caller.tenant, raw, own, reading, leading, known.digests, known.sent, size, parts)
         if isinstance(source, _CacheSource):
             new.proven = source.proven
         with self._lock:

@@ -1,7 +1,6 @@
 """One exchange with a model: the request, its caller, the deployment and the answer. Code that distinguishes kinds of
 content parts, or refuses some, is in the modules that need it."""
 
-from array import array
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
@@ -20,6 +19,7 @@ from gateway.core.types.chain import ChainDigest
 from gateway.core.types.conversation import UNNAMED, ConversationRef
 from gateway.core.types.keys import HeldAdmission, KeyPolicy
 from gateway.core.types.memory import EXTRACTS, EntityMemoryOptions
+from gateway.core.types.prompt_digests import PromptDigests
 from gateway.core.types.recall import Recall
 from gateway.core.types.turn import RequestClaim
 
@@ -175,12 +175,12 @@ class PlainMessages:
 class KnownMessages:
     """What an earlier request reveals of a request's messages: the first `count` of them are the same. `digests` are
     chain digests after each message but leading system messages, as far as they are known; all of them after they have
-    been computed. `sent` are digests of the prompt after each of the first messages, if all were forwarded as they came
-    and are not stored. `source` is for the code that recognised the request."""
+    been computed. `sent` are digests of the prompt that these messages were, if all were forwarded as they came.
+    `source` is for the code that recognised the request."""
 
     count: int = 0
     digests: Sequence[ChainDigest] = ()
-    sent: "array[int]" = field(default_factory=lambda: array("q"))
+    sent: PromptDigests = field(default_factory=PromptDigests)
     source: object = None
 
 

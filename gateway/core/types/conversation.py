@@ -219,8 +219,8 @@ class MessageCache:
 
     Of the path as the latest request had it: `found` are the artifacts of its beginning, `standing` the records of
     those that are unchanged, by message index, `unlisted` those of these that a stored bill omits
-    (`core.types.omitted_records.KeptUnlisted`). Each holds the objects from which it was derived, and is replaced as a
-    whole.
+    (`core.types.omitted_records.KeptUnlisted`), `forwarded` what was sent of it up to the last answer, with its digests
+    (`core.types.prompt_digests`). Each holds the objects from which it was derived, and is replaced as a whole.
 
     `whole` is the id of a message, and how many messages the path has up to it: in these, every call is answered, and
     every result is where it belongs.
@@ -231,6 +231,7 @@ class MessageCache:
     found: FoundResults | None = None
     standing: dict[int, tuple[Artifact, ArtifactUsageRecord]] = field(default_factory=dict)
     unlisted: Any = None
+    forwarded: Any = None
     whole: tuple[str | None, int] = (None, 0)
 
 

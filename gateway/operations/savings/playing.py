@@ -20,6 +20,7 @@ from gateway.core.jsons import Json
 from gateway.core.types import upstreams
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.content_parts import texts_of
+from gateway.core.types.prompt_digests import unmarked
 from gateway.operations.savings.transcripts import RecordedSession
 from gateway.pipeline import WiredPipeline, not_paused
 from gateway.storage import WiredStorage
@@ -71,7 +72,7 @@ class PromptSegments:
     def _message(self, message: Json) -> PromptSegment:
         known = self._by_identity.get(id(message))
         if known is None:  # storing the message keeps its identity unique
-            bare = dict(prompt_cache.unmarked(message))
+            bare = dict(unmarked(message))
             known = self._by_identity[id(message)] = message, self._segment(bare, lambda: self._counter.message(bare))
         return known[1]
 

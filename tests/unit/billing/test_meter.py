@@ -8,6 +8,7 @@ import pytest
 from gateway.billing.meter import MeteredRequest, metered
 from gateway.billing.prompt_cache import CacheRates, cache_rates, has_new_head, sent_prompt
 from gateway.core.types.bill import BranchCosts, EconomyNote, LeftOutTokens, OtherPrompt, ResultMarks, SentPrompt
+from gateway.core.types.prompt_digests import PromptDigests
 
 READ, WRITE, PLAIN = Decimal("0.0000003"), Decimal("0.00000375"), Decimal("0.000003")
 PRICES = {
@@ -108,7 +109,7 @@ def test_s6_where_tools_changed_a_direct_request_would_have_been_written_anew_to
 )
 def test_s6_a_head_is_tools_and_system_messages(tools: int, system: str, changed: bool) -> None:
     said = [{"role": "user", "content": "Hello"}]
-    before = sent_prompt("r", [{"n": 1}], [{"role": "system", "content": "s"}, *said])
+    before = sent_prompt("r", [{"n": 1}], PromptDigests().followed_by([{"role": "system", "content": "s"}, *said]))
     assert has_new_head(before, [{"n": tools}], [{"role": "system", "content": system}, *said, *said]) is changed
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from gateway.billing.prompt_cache import MAX_MESSAGES, broke_at, fell_short, sent_prompt
 from gateway.core.types.bill import SentPrompt
+from gateway.core.types.prompt_digests import PromptDigests
 from tests.support.answers import Json, user
 
 TOOLS = [{"type": "function", "function": {"name": "read"}}]
@@ -15,7 +16,7 @@ MARKED = {"cache_control": {"type": "ephemeral"}}
 
 
 def prompt(messages: list[Json] = SAID, tools: Any = TOOLS, route: str = "openai/m") -> SentPrompt:
-    return replace(sent_prompt(route, tools, messages), at=1000, lifetime=300, kept=9000)
+    return replace(sent_prompt(route, tools, PromptDigests().followed_by(messages)), at=1000, lifetime=300, kept=9000)
 
 
 def changed(number: int) -> list[Json]:

@@ -201,7 +201,7 @@ async def test_a_fault_of_the_prefix_metric_costs_no_answer(tmp_path: Path, monk
     def broken(*_: Any) -> None:
         raise ValueError("broken")
 
-    monkeypatch.setattr("gateway.pipeline.settlement.PromptPrefixes.broken", broken)
+    monkeypatch.setattr("gateway.pipeline.features.cache_breaks.PromptPrefixes.broken", broken)
     async with world(tmp_path) as made:
         assert (await made.answer(made.request())).body["choices"]
 
