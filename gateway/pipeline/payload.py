@@ -85,6 +85,8 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
         messages = with_own_files(messages, own)
     as_sent, native = context is None or context.is_as_sent, None
     fields = set[str]().union(*messages)
+    if "audio" in fields:
+        messages = _heard(messages, request, deployment)
     if request.native is not None or (not as_sent and has_blocks(messages, fields)):
         tokens = context.fitted.tokens if context is not None else None
         messages, forward, native, cleared = as_upstream_takes(messages, forward, request, deployment, tokens)
@@ -93,6 +95,15 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
     said = bound_messages(prepared, messages) if items.SIGNED in fields or items.BOUND in fields else messages
     apart = not upstreams.PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(items.RESPONSES_ALONE)
     return UpstreamPayload(without_items(said, request) if apart else said, forward, native, said)
+
+
+def _heard(messages: list[Json], request: ChatRequest, deployment: ModelDeployment) -> list[Json]:
+    """Converts stored answers with audio, which no upstream takes as it gave them: to ids while audio is asked for,
+    else to transcripts. What the client sends is its own."""
+    own = [None, *(message.get("audio") for message in request.messages)]
+    by_id = deployment.protocol == "openai" and "audio" in (request.forward.get("modalities") or ())
+    now = request.arrived_at.timestamp() if by_id else None
+    return [each if each.get("audio") in own else items.as_history(each, now=now) for each in messages]
 
 
 def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json]:

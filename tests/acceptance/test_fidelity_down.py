@@ -235,8 +235,9 @@ def test_s1_a_streamed_answer_is_kept_whole(one_gateway: GatewayProcess, upstrea
         again = {"model": "gpt-4o", "messages": results or [user("more")], "conversation": first["conversation"]}
         assert client.post("/chat/completions", json=again).status_code == 200
     meant = {"role": "assistant", **STORED[name]}
-    for message in (found["choices"][0]["message"], upstream.last.body["messages"][1]):
-        assert {k: v for k, v in message.items() if v is not None} == meant
+    goes_up = {"role": "assistant", "content": "ye"} if name == "audio" else meant  # no upstream takes its own audio
+    for message, whole in ((found["choices"][0]["message"], meant), (upstream.last.body["messages"][1], goes_up)):
+        assert {k: v for k, v in message.items() if v is not None} == whole
 
 
 DOWN = {"x-ratelimit-limit-requests": "5", "x-ratelimit-reset-tokens": "6m0s", "openai-organization": "o"}

@@ -80,6 +80,8 @@ def _messages(messages: Any) -> Iterator[str]:
         yield from _content(message, role, where)
         if role == "assistant":
             yield from _calls(message, where)
+            if isinstance(spoken := message.get("audio"), dict) and spoken.keys() != {"id"}:
+                yield f"{where}.audio: a request names an audio by its 'id' alone"
             calls = message.get("tool_calls") or []
             pending = {str(c.get("id")): f"{where} {c.get('id')}" for c in calls if isinstance(c, dict)}
     if pending:

@@ -55,6 +55,7 @@ def test_valid(body: Any) -> None:
         (chat({"role": "robot", "content": "x"}), "unknown role"),
         (chat({"role": "user", "content": None}), "'content' is missing"),
         (chat({"role": "user", "content": []}), "empty array"),
+        (chat(USER, {"role": "assistant", "audio": {"id": "audio_1", "data": "AAAA"}}), "'id' alone"),
         (chat({"role": "user", "content": {"a": 1}}), "string or an array"),
         (chat({"role": "user", "content": [{"type": "refusal", "refusal": "x"}]}), "'refusal' is not one of"),
         (chat({"role": "tool", "tool_call_id": "c1", "content": [USER]}), "None is not one of text"),

@@ -543,6 +543,8 @@ def _parts_of(
         value = message.get(key)
         if value:
             texts.append(value if isinstance(value, str) else jsons.dumps_text(value))
+    if isinstance(audio := message.get("audio"), dict) and isinstance(said := audio.get("transcript"), str):
+        texts.append(said)
     for key in ("reasoning_items", "output_items"):
         for item in message.get(key) or ():
             if isinstance(item, dict):

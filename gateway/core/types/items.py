@@ -196,6 +196,19 @@ def with_plain_text(said: dict[str, Any]) -> dict[str, Any]:
     return {**said, **more, "content": text}
 
 
+def as_history(said: dict[str, Any], *, now: float | None) -> dict[str, Any]:
+    """Converts an answer with audio to what a request may contain: the audio's id, or its transcript as text.
+    `now`: Unix seconds, after which the id must still be valid; None: no id."""
+    audio = said["audio"]
+    if not isinstance(audio, dict):
+        return said
+    named, expires = audio.get("id"), audio.get("expires_at")
+    is_known = now is not None and named and not (isinstance(expires, int | float) and expires <= now)
+    if is_known or not isinstance(audio.get("transcript"), str):
+        return {**said, "audio": {"id": named}} if named else said
+    return {**rest_of(said, "audio"), "content": said.get("content") or audio["transcript"]}
+
+
 def _transcript(said: Mapping[str, Any]) -> Any:
     """Returns the transcript of an answer's audio; without one its content, which is empty."""
     audio = said.get("audio")

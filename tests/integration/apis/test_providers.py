@@ -188,6 +188,28 @@ def test_s1_thoughts_are_put_back_in_a_tool_loop(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
+def test_s1_an_answer_that_was_spoken_is_told_as_each_upstream_takes_it(
+    client: OpenAI, provider: MockProvider, upstream: MockUpstream, streamed: bool
+) -> None:
+    """By its id while that is valid and audio is asked for, else by its transcript: never with its data."""
+    aloud: Json = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}
+    for expires, model, more, told in (
+        (4e9, "gpt-4o", aloud, {"audio": {"id": "audio_1"}}),
+        (4e9, "gpt-4o", {}, {"content": "Rain."}),
+        (1, "gpt-4o", aloud, {"content": "Rain."}),
+        (4e9, "claude", {}, {"content": [{"type": "text", "text": "Rain."}]}),
+    ):
+        said = {"id": "audio_1", "transcript": "Rain.", "data": "AAAA", "expires_at": expires}
+        upstream.reply(message={"content": None, "audio": said})
+        found: Any = client.chat.completions.create(model="gpt-4o", messages=[ASK], stream=streamed, extra_body=aloud)
+        first, *_ = found if streamed else [found]
+        named = {"conversation": conversation_of(first), **more}
+        client.chat.completions.create(model=model, messages=[user("And now?")], extra_body=named)
+        seen = provider.last if model == "claude" else upstream.last
+        assert {k: v for k, v in seen.body["messages"][1].items() if v} == {"role": "assistant", **told}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
 def test_s1_thoughts_do_not_go_to_another_provider(
     client: OpenAI, provider: MockProvider, upstream: MockUpstream, streamed: bool
 ) -> None:
