@@ -26,6 +26,9 @@ class _Function:
     lines: int
     parameters: int
     documented: bool
+    line: int
+    heading: str
+    """The first line of its docstring; empty of a property, which names a thing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +198,15 @@ def _read(path: Path) -> _Module:
 
 def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> _Function:
     parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    text = ast.get_docstring(node)
+    names_a_thing = any("property" in ast.unparse(each) for each in node.decorator_list)
     return _Function(
         node.name,
         (node.end_lineno or 0) - node.lineno,
         len([each for each in parameters if each.arg not in ("self", "cls")]),
-        ast.get_docstring(node) is not None,
+        text is not None,
+        node.lineno,
+        text.splitlines()[0] if text and not names_a_thing else "",
     )
 
 
@@ -211,15 +218,10 @@ NOUNS = frozenset(("Artifacts", "Bytes", "Conversations", "Sockets", "Status", "
 def without_a_verb(package: Path = PACKAGE) -> list[str]:
     """Lists the public functions whose docstring does not begin with a verb of the third person. Those of classes and
     properties are not looked at: they name a thing."""
-    found: list[str] = []
-    for path in sorted(package.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("_"):
-                continue
-            if any("property" in ast.unparse(each) for each in node.decorator_list):
-                continue
-            text = ast.get_docstring(node)
-            verb = VERB.match(text) if text else None
-            if text and (verb is None or verb[0] in NOUNS):
-                found.append(f"{path.relative_to(package)}:{node.lineno} {node.name}: {text.splitlines()[0][:60]}")
-    return found
+    return [
+        f"{path.relative_to(package)}:{each.line} {each.name}: {each.heading[:60]}"
+        for path in sorted(package.rglob("*.py"))
+        for each in _read(path).functions
+        if each.heading and not each.name.startswith("_")
+        if (verb := VERB.match(each.heading)) is None or verb[0] in NOUNS
+    ]
