@@ -1,7 +1,8 @@
 """How long an upstream may take, for each model (guarantee §7)."""
 
 import time
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.raw import SSE_HEAD, End, Forever, Step, event, head, piece
+from tests.support.reply import Reply
 
 SHORT = 1.0
 """Longer than a loaded machine takes to connect, or lets a process that is to send something wait."""
@@ -57,27 +59,35 @@ def module_shop(module_start_gateway: GatewayFactory, module_upstream: MockUpstr
     return module_start_gateway({"model_list": models, "upstream": patience})
 
 
-@pytest.mark.parametrize(("model", "streamed", "steps", "given_up"), CASES)
-def test_s7_each_model_has_its_own_patience(
-    module_shop: GatewayProcess, upstream: MockUpstream, model: str, streamed: bool, steps: Any, given_up: bool
-) -> None:
-    """`timeout` of a model: a number, or connect, first_byte and idle; `stream_timeout` is LiteLLM's word for idle."""
-    upstream.reply(raw=steps)
-    body = {"model": model, "messages": [user("hello")], "stream": streamed}
-    with http(module_shop) as client:
+def test_s7_each_model_has_its_own_patience(module_shop: GatewayProcess, upstream: MockUpstream) -> None:
+    """`timeout` of a model: a number, or connect, first_byte and idle; `stream_timeout` is LiteLLM's word for idle. All
+    cases at once: each takes its time."""
+    upstream.handler = lambda record: Reply(raw=CASES[int(record.body["messages"][0]["content"])][2])
+    with ThreadPoolExecutor(len(CASES)) as pool:
+        outcomes = [pool.submit(outcome, module_shop, number) for number in range(len(CASES))]
+    expected = [
+        None if not given_up else (200, "partial") if event(WORD) in steps else (504, "failed")
+        for _, _, steps, given_up in CASES
+    ]
+    assert [each.result() for each in outcomes] == expected
+    assert len(upstream.chats) == len(CASES)
+    assert all(record.disconnected.wait(ENOUGH) for record in upstream.chats)
+
+
+def outcome(gateway: GatewayProcess, number: int) -> tuple[int, str] | None:
+    """Status and that of the bill, where the gateway gave up; None: nobody did, so that the client left."""
+    model, streamed, _, given_up = CASES[number]
+    body = {"model": model, "messages": [user(str(number))], "stream": streamed}
+    with http(gateway) as client:
         if not given_up:
-            assert leaves_first(client, body)
-            assert upstream.last.disconnected.wait(ENOUGH)
-            return
+            assert leaves_first(client, body), number
+            return None
         answer = client.post("/chat/completions", json=body)
-    assert "upstream_timeout" in answer.text
+    assert "upstream_timeout" in answer.text, number
     assert "[DONE]" not in answer.text
-    begun = steps[1:2] == (event(WORD),)
-    assert answer.status_code == (200 if begun else 504)
-    assert upstream.last.disconnected.wait(ENOUGH)
-    bill = stored(module_shop, answer.headers["x-request-id"])
-    assert bill["status"] == ("partial" if begun else "failed")
+    bill = stored(gateway, answer.headers["x-request-id"])
     assert bill["response_metadata"]["cost"]["estimated"] is True
+    return answer.status_code, bill["status"]
 
 
 def leaves_first(client: httpx.Client, body: Json) -> bool:
@@ -90,14 +100,16 @@ def leaves_first(client: httpx.Client, body: Json) -> bool:
         return True
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("streamed", [False, True])
-def test_s7_who_answers_in_time_is_waited_for(
-    module_shop: GatewayProcess, upstream: MockUpstream, model: str, streamed: bool
-) -> None:
+def test_s7_who_answers_in_time_is_waited_for(module_shop: GatewayProcess, upstream: MockUpstream) -> None:
     """The numbers are seconds."""
-    upstream.reply(text="done", delay_first=SHORT / 5)
-    with http(module_shop) as client:
-        answer = client.post("/chat/completions", json={"model": model, "messages": [user("hi")], "stream": streamed})
-    assert answer.status_code == 200
-    assert "upstream_timeout" not in answer.text
+    upstream.handler = lambda _: Reply(text="done", delay_first=SHORT / 5)
+
+    def asked(case: tuple[str, bool]) -> httpx.Response:
+        body = {"model": case[0], "messages": [user("hi")], "stream": case[1]}
+        with http(module_shop) as client:
+            return client.post("/chat/completions", json=body)
+
+    with ThreadPoolExecutor() as pool:
+        for answer in pool.map(asked, product(MODELS, (False, True))):
+            assert answer.status_code == 200
+            assert "upstream_timeout" not in answer.text
