@@ -3,6 +3,7 @@
 import json
 import resource
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -63,19 +64,22 @@ SLOW = {
 DRIPS = {"the request line": b"POST /" + b"x" * 100, "a chunk size": b"0" * 100}
 
 
-@pytest.mark.parametrize("name", SLOW)
-def test_s7_slow_senders_get_a_408(impatient: GatewayProcess, upstream: MockUpstream, name: str) -> None:
+def test_s7_slow_senders_get_a_408(impatient: GatewayProcess, upstream: MockUpstream) -> None:
     """§7: whatever is dripped, the request's time is up after `server.receive_timeout`, and it ends."""
-    with RawClient(impatient) as client:
-        client.send(SLOW[name])
-        drip(client, DRIPS.get(name, b"x" * 100))
-        client.socket.settimeout(PATIENCE)
-        answer = client.answer()
-        assert answer.status == 408
-        assert answer.error["code"] == "request_timeout"
-        assert answer.headers["connection"] == "close"
-        assert answer.headers["x-request-id"].startswith("req_")
-        client.wait_for_end()
+
+    def check(name: str) -> None:
+        with RawClient(impatient) as client:
+            client.send(SLOW[name])
+            drip(client, DRIPS.get(name, b"x" * 100))
+            client.socket.settimeout(PATIENCE)
+            answer = client.answer()
+            assert (answer.status, answer.error["code"]) == (408, "request_timeout"), name
+            assert answer.headers["connection"] == "close", name
+            assert answer.headers["x-request-id"].startswith("req_")
+            client.wait_for_end()
+
+    with ThreadPoolExecutor(len(SLOW)) as pool:
+        assert len([*pool.map(check, SLOW)]) == len(SLOW)
     assert not upstream.chats
 
 
@@ -108,14 +112,12 @@ def test_s7_the_time_of_a_request_begins_with_it(impatient: GatewayProcess, upst
 
 def test_s7_idle_connections_end(impatient: GatewayProcess, upstream: MockUpstream) -> None:
     """§7: nothing sent, or only empty lines: closed without an answer, which nobody asked for."""
-    for sent in (b"", b"\r\n"):
-        with RawClient(impatient) as client:
-            client.send(sent)
-            assert client.read_all() == b""
-    with RawClient(impatient) as client:
-        assert client.ask(get("/health/live")).status == 200
-        client.send(b"\r\n")
-        client.wait_for_end()
+    with RawClient(impatient) as silent, RawClient(impatient) as blank, RawClient(impatient) as asked:
+        blank.send(b"\r\n")
+        assert asked.ask(get("/health/live")).status == 200
+        asked.send(b"\r\n")
+        assert silent.read_all() == blank.read_all() == b""
+        asked.wait_for_end()
 
 
 def test_s7_slow_senders_do_not_starve_others(
