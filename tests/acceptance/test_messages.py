@@ -120,7 +120,7 @@ def test_s10_8_errors_have_anthropics_shape(
     assert told["type"] == "error"
     assert told["error"]["type"] == (name or "invalid_request_error")
     assert name or told["error"]["message"].startswith("messages[0].content[0].text")
-    assert told["request_id"] == failed.value.response.headers["x-request-id"]
+    assert told["request_id"] == failed.value.request_id == failed.value.response.headers["x-request-id"]
     assert failed.value.response.headers.get("retry-after") == reply.get("headers", {}).get("retry-after")
 
 

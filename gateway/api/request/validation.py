@@ -443,11 +443,16 @@ def _options(
 
 def _header(adapter: TypeAdapter[T], headers: Mapping[str, str], name: str) -> T | None:
     """Returns a header's value; None for an empty one."""
-    text = headers.get(name)
+    text = _given(headers, name)
     if not text:
         return None
     is_number = text.isascii() and text.isdigit() and len(text) <= 10
     return read(adapter, int(text) if is_number else text.lower(), name)
+
+
+def _given(headers: Mapping[str, str], name: str) -> str:
+    """Returns a header's value without the blanks around it, which are not part of it; "" without one."""
+    return (headers.get(name) or "").strip(" \t")
 
 
 def _patience(headers: Mapping[str, str]) -> float | None:
@@ -476,12 +481,12 @@ def _conversation(
     if value is not None and not isinstance(value, str):
         raise errors.invalid(field, "must be a string")
     if value is None:
-        value = headers.get("x-conversation-id") or None
+        value = _given(headers, "x-conversation-id") or None
     if value is None and metadata and CONVERSATION_ID.match(metadata.get("conversation_id", "")):
         value = metadata["conversation_id"]
     if value is not None:  # instead of a malformed id one that no conversation has: a 404
         return ConversationRef(conversation_id=value if CONVERSATION_ID.match(value) else ids.CONVERSATION)
-    session = context.session or headers.get("x-context-session")
+    session = context.session or _given(headers, "x-context-session")
     return ConversationRef(session=read(SESSION, session, "x-context-session")) if session else UNNAMED
 
 

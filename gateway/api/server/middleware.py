@@ -124,6 +124,10 @@ class FastRouter:
         return (route for route in self._routes if route.matches(scope)[0] is not Match.NONE)
 
 
+REQUEST_ID_NAMES = (b"x-request-id", b"request-id")
+"""Headers with a request's id: OpenAI's, then Anthropic's."""
+
+
 class EdgeMiddleware:
     def __init__(
         self,
@@ -159,8 +163,9 @@ class EdgeMiddleware:
             nonlocal status, begun
             if message["type"] == "http.response.start":
                 status, begun = message["status"], True
-                headers = [pair for pair in message.get("headers", ()) if pair[0].lower() != b"x-request-id"]
-                message["headers"] = [*headers, (b"x-request-id", request_id.encode())]
+                names = REQUEST_ID_NAMES if came_by_messages(scope) else REQUEST_ID_NAMES[:1]
+                headers = [pair for pair in message.get("headers", ()) if pair[0].lower() not in names]
+                message["headers"] = [*headers, *[(name, request_id.encode()) for name in names]]
             await send(message)
 
         try:

@@ -287,6 +287,8 @@ def test_the_body_outranks_headers_and_they_outrank_the_configuration() -> None:
     assert request(headers, configured).options.mode == "off"
     assert request(headers, configured).options.planning == "always"
     assert request(headers, configured).options.max_input_tokens == 500
+    blank = {name: f"{value} \t" for name, value in headers.items()}  # no part of a value, and left there by parsers
+    assert request(blank, configured).options == request(headers, configured).options
     body = {"context": {"mode": "auto", "planning": "auto", "max_input_tokens": 7}}
     parsed = request(headers, configured, **body).options
     assert (parsed.mode, parsed.planning, parsed.max_input_tokens) == ("auto", "auto", 7)
