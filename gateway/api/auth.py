@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from gateway.api.server.asgi import Scope, came_by_messages
+from gateway.api.server.middleware import is_foreign, is_local
 from gateway.api.tokens import SignedTokens, is_signed
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
@@ -313,6 +314,14 @@ def check_known(tenant: str) -> None:
     """Raises StorageUnavailable: the storage was down a moment ago, so that the tenant of the request is unknown."""
     if tenant == UNKNOWN:
         raise errors.StorageUnavailable("The storage cannot be reached.")
+
+
+def check_apart(scope: Scope, caller: RequestCaller, what: str) -> None:
+    """Raises Unauthorized: a list of `what` would show a caller without a key what others without one have. All are one
+    tenant, and only unguessable ids keep them apart. On the gateway's own machine they are one person."""
+    is_unnamed = caller.key is None and caller.tenant == ANONYMOUS
+    if is_unnamed and (not is_local(scope) or is_foreign(scope)):
+        raise errors.Unauthorized(f"An API key is required to list {what} from another machine.")
 
 
 def seen_tenant(who: RequestCaller | KeyPolicy) -> str | None:

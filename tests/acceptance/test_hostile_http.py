@@ -406,3 +406,12 @@ def test_s7_odd_keys_go_up_or_are_refused(own_key_gateway: GatewayProcess, upstr
     with RawClient(own_key_gateway) as client:
         answer = client.ask(post(CHAT, f"authorization: Bearer {token}"))
         assert answer.status == (200 if token.isascii() else 401)
+
+
+def test_s8_3_files_of_callers_without_a_key_are_listed_on_this_machine_alone(limited: GatewayProcess) -> None:
+    """They are one tenant, and a file's id is all that keeps it from the others. A client's own key is a tenant."""
+    beyond = {"x-forwarded-for": "10.0.0.9"}
+    for token, headers, expected in ((None, {}, 200), (None, beyond, 401), ("sk-own", beyond, 200)):
+        with http(limited, token) as client:
+            answer = client.get("/files", headers=headers)
+        assert answer.status_code == expected, answer.text

@@ -11,7 +11,7 @@ from multipart import MultipartError, MultipartSegment, PushMultipartParser, par
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from gateway.api.auth import KeyAuthenticator, check_known
+from gateway.api.auth import KeyAuthenticator, check_apart, check_known
 from gateway.api.pagination import Query, check_named, listed, newest_first, parameters, refuse_nul
 from gateway.api.server.asgi import App, ClientDisconnected, Receive, Scope, Send, check_encoding, header, send_json
 from gateway.api.server.middleware import note_caller
@@ -288,6 +288,7 @@ class FileEndpoints:
             record = await self._files.add(caller, form.pieces(), form.said)
             await send_json(send, 200, as_file(record), {})
             return
+        check_apart(scope, caller, "files")
         page = await self._files.page(caller.tenant, _query(parameters(scope["query_string"].decode("latin-1"))))
         await send_json(send, 200, listed([as_file(each) for each in page.found], has_more=page.has_more), {})
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from starlette.routing import Route
 
 from gateway.api.api_call import received
-from gateway.api.auth import ANONYMOUS, KeyAuthenticator, seen_tenant
+from gateway.api.auth import KeyAuthenticator, check_apart, seen_tenant
 from gateway.api.organization.parameters import (
     COMPLETIONS,
     COSTS,
@@ -25,9 +25,8 @@ from gateway.api.organization.parameters import (
     asked,
 )
 from gateway.api.server.asgi import Receive, Scope, Send, send_json
-from gateway.api.server.middleware import is_foreign, is_local
 from gateway.api.shapes import Unix, many, shape
-from gateway.core import errors, ports
+from gateway.core import ports
 from gateway.core.types import audit_log, bill
 from gateway.storage import audit_events
 from gateway.storage.database import DatabaseTransactions
@@ -117,10 +116,7 @@ class OrganizationEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = (await received(scope, receive, self.auth, None)).caller
-        # All callers without a key are one tenant: only the ids of conversations, which costs list, keep them apart.
-        is_unnamed = caller.key is None and caller.tenant == ANONYMOUS
-        if is_unnamed and (not is_local(scope) or is_foreign(scope)):
-            raise errors.Forbidden("Without an API key, usage and costs are shown on the gateway's own machine alone.")
+        check_apart(scope, caller, "usage and costs")
         request = asked(scope["query_string"].decode("latin-1"), self.what.kind, self.clock.now())
         tenant = seen_tenant(caller)
         body, headers = await self._page(request, tenant)

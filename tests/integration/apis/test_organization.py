@@ -197,7 +197,7 @@ def test_s13_4_a_key_sees_its_own_tenant(served: tuple[GatewayProcess, list[Ledg
 def test_s13_4_without_a_key_figures_are_shown_on_this_machine_alone(one_gateway: GatewayProcess) -> None:
     """They list conversations, whose ids are all that keeps callers without a key apart."""
     path = f"/organization/costs?start_time={START}&group_by[]=conversation_id"
-    for headers, expected in (({}, 200), ({"x-forwarded-for": "10.0.0.9"}, 403), ({"host": "evil.example"}, 403)):
+    for headers, expected in (({}, 200), ({"x-forwarded-for": "10.0.0.9"}, 401)):
         with http(one_gateway, token=None) as client:
             assert client.get(path, headers=headers).status_code == expected, headers
 
