@@ -19,6 +19,7 @@ KEYS = [
     {"key": "sk-looks-at-acme", "tenant": "acme", "name": "looks", "roles": ["viewer"]},
     {"key": "sk-sees-all-1234", "tenant": "ops", "name": "all", "roles": ["admin"]},
     {"key": "sk-of-the-others", "tenant": "others", "roles": ["user"]},
+    {"key": "sk-asks-small-alone", "tenant": "acme", "roles": ["user", "viewer"], "models": ["small"]},
 ]
 STREAM = {"accept": "text/event-stream"}
 
@@ -154,6 +155,12 @@ def test_s13_10_who_may_look_alone_spends_nothing(
         assert "no role" in answer.text
         assert "user" in answer.text
     assert not upstream.chats
+
+
+def test_s13_10_only_models_that_the_key_may_ask_are_offered(visit: Visits, keyed_gateway: GatewayProcess) -> None:
+    for key, expected in (("sk-asks-small-alone", {"small"}), ("sk-both-of-acme", {"small", "gpt-4o"})):
+        shown = visit(keyed_gateway, key).client.get("/ui/try").text
+        assert {"small", "gpt-4o"} & set(re.findall(r"<option[^>]*>([^<]+)<", shown)) == expected
 
 
 def test_s13_10_nobody_is_asked_without_a_login(

@@ -519,7 +519,8 @@ class TryIt:
 
     async def _render(self, page: PageRequest, kept: Mapping[str, str], status: int = 200, **shown: Any) -> PageAnswer:
         settings, viewer = self._parts.settings, page.viewer
-        models = list(dict.fromkeys(e.model_name for e in settings.model_list if "*" not in e.model_name))
+        listed = dict.fromkeys(e.model_name for e in settings.model_list if "*" not in e.model_name)
+        models = [name for name in listed if viewer is None or viewer.caller().may_ask(name)]
         has_patterns = any("*" in entry.model_name for entry in settings.model_list)
         has_keys = settings.auth.wants_keys
         given: Json = {"problem": None, "draft": "", "question": None, "answer": None, "bill": (), "calls": (), **shown}
