@@ -10,7 +10,7 @@ from gateway.api.fields import Metadata, RequestFields, SessionName, read
 from gateway.api.request.remembered_entities import ThingAction, ThingId, ThingName, ThingType
 from gateway.api.request.validation import check_message
 from gateway.core import errors, ids, jsons, names
-from gateway.core.jsons import Json
+from gateway.core.jsons import Json, picked
 from gateway.core.types import agents, chain, conversation, memory, records
 from gateway.core.types.conversation import ConversationMessage
 from gateway.pipeline import entity_memory
@@ -227,17 +227,10 @@ def _message(document: ExportDocument, index: int, positions: dict[str, int]) ->
         if each.rendered["role"] != each.role:
             raise errors.invalid(f"{where}.rendered", "must have the role of the body")
     message = ConversationMessage(
-        role=each.role,
-        body=each.body,
-        sequence_number=each.sequence_number,
-        status=each.status,
+        **picked(each, "role", "body", "sequence_number", "status", "rendered", "created_at"),
+        **picked(each, "origin", "agent", "pinned"),
         digest=chain.message_digest(each.body),
-        rendered=each.rendered,
         shown_in_full=tuple(each.standing or ()),
-        created_at=each.created_at,
-        origin=each.origin,
-        agent=each.agent,
-        pinned=each.pinned,
     )
     return records.ImportedMessage(
         message=message,
@@ -301,15 +294,8 @@ def _things(document: ExportDocument) -> tuple[memory.MemoryEntity, ...]:
             memory_id=ids.new_id("mem_"),
             scope="conversation",
             conversation_id=None,
-            type=each.type,
-            thing_id=each.thing_id,
-            name=each.name,
             aliases=entity_memory.aliases_of(each.type, each.thing_id, each.name, each.aliases),
-            action=each.action,
-            times=each.times,
-            created_at=each.created_at,
-            mentioned_at=each.mentioned_at,
-            expires_at=each.expires_at,
+            **picked(each, "type", "thing_id", "name", "action", "times", "created_at", "mentioned_at", "expires_at"),
         )
         if found.setdefault(thing.key, thing) is not thing:
             raise errors.invalid(f"things[{index}]", "must not be of the type and the id of an earlier one")

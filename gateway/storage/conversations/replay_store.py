@@ -33,10 +33,7 @@ class ReplayStore:
         now = self._clock.now()
         row = {
             "id": replay.replay_id,
-            "conversation_id": replay.conversation_id,
-            "source_id": replay.source_id,
-            "from_turn": replay.from_turn,
-            "to_turn": replay.to_turn,
+            **jsons.picked(replay, "conversation_id", "source_id", "from_turn", "to_turn"),
             "asked": jsons.dumps_stored(replay.asked.as_json()),
             "used_until": now + HELD_FOR,
             "created_at": now,
