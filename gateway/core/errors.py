@@ -53,13 +53,15 @@ class GatewayError(Exception):
     is_logged = False
     """Whether the message may be logged: it quotes neither client nor provider."""
 
-    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, param: str | None = None, code: str | None = None, headers: dict[str, str] | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
         if code is not None:
             self.code = code
-        self.headers: dict[str, str] = {}
+        self.headers = headers or {}
 
     def body(self) -> dict[str, Any]:
         """Returns OpenAI's error object: `{"error": {"message", "type", "param", "code"}}`."""
@@ -76,8 +78,7 @@ class Overloaded(GatewayError):
     may_be_charged = False
 
     def __init__(self) -> None:
-        super().__init__("Too many large requests are being worked on; try again.")
-        self.headers = {"retry-after": "5"}
+        super().__init__("Too many large requests are being worked on; try again.", headers={"retry-after": "5"})
 
 
 class InternalError(GatewayError):
@@ -116,8 +117,8 @@ class ShuttingDown(GatewayError):
     advice = "Retry, or ask another replica."
 
     def __init__(self) -> None:
-        super().__init__("The gateway is shutting down; try again.")
-        self.headers = {"retry-after": "1", "connection": "close"}
+        headers = {"retry-after": "1", "connection": "close"}
+        super().__init__("The gateway is shutting down; try again.", headers=headers)
 
 
 def cause_of(error: BaseException) -> str:
@@ -341,8 +342,8 @@ class IdempotencyKeyInUse(InvalidRequest):
     advice = "Retry after `Retry-After` to get its answer."
 
     def __init__(self) -> None:
-        super().__init__("A request with this Idempotency-Key is being answered.", param="Idempotency-Key")
-        self.headers = {"retry-after": "1"}
+        text = "A request with this Idempotency-Key is being answered."
+        super().__init__(text, param="Idempotency-Key", headers={"retry-after": "1"})
 
 
 class ReplayRunning(InvalidRequest):
@@ -353,8 +354,7 @@ class ReplayRunning(InvalidRequest):
     advice = "Retry after `Retry-After`."
 
     def __init__(self) -> None:
-        super().__init__("This replay is under way.", param="replay_id")
-        self.headers = {"retry-after": "5"}
+        super().__init__("This replay is under way.", param="replay_id", headers={"retry-after": "5"})
 
 
 class IdempotencyKeyMismatch(InvalidRequest):
@@ -378,8 +378,7 @@ class AnswerNotKept(InvalidRequest):
 
     def __init__(self) -> None:
         text = "The request with this Idempotency-Key was answered, and its answer has not been kept."
-        super().__init__(text, param="Idempotency-Key")
-        self.headers = {"x-should-retry": "false"}
+        super().__init__(text, param="Idempotency-Key", headers={"x-should-retry": "false"})
 
 
 class NotFound(InvalidRequest):
@@ -413,8 +412,8 @@ class RangeNotSatisfiable(InvalidRequest):
     advice = "Ask for a range within its size."
 
     def __init__(self, size: int) -> None:
-        super().__init__(f"The file has {size} bytes, none of them in this range.", param="Range")
-        self.headers = {"content-range": f"bytes */{size}"}
+        text = f"The file has {size} bytes, none of them in this range."
+        super().__init__(text, param="Range", headers={"content-range": f"bytes */{size}"})
 
 
 class ConversationNotFound(NotFound):
@@ -518,8 +517,7 @@ class MethodNotAllowed(InvalidRequest):
 
     def __init__(self, allowed: Iterable[str]) -> None:
         """`allowed`: the methods that the path has."""
-        super().__init__("This method is not allowed here.")
-        self.headers = {"allow": ", ".join(sorted(allowed))}
+        super().__init__("This method is not allowed here.", headers={"allow": ", ".join(sorted(allowed))})
 
 
 class UpstreamError(GatewayError):
@@ -585,10 +583,9 @@ class UpstreamRefused(UpstreamError):
 
     def __init__(self, status: int, original: Any, headers: dict[str, str], message: str | None = None) -> None:
         error = original.get("error") if isinstance(original, dict) else None
-        super().__init__(message or f"The upstream answered with status {status}.")
+        super().__init__(message or f"The upstream answered with status {status}.", headers=headers)
         self.status = status
         self.original = original
-        self.headers = headers
         if isinstance(error, dict):
             code = error.get("code")
             self.code = code if isinstance(code, str) else None

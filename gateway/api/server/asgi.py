@@ -218,9 +218,8 @@ def check_encoding(scope: Scope) -> None:
         encoding = value.strip().lower() if name == b"content-encoding" else b""
         if encoding not in (b"", b"identity"):
             text = "The Content-Encoding of the request is not decoded here; send the body as it is (identity)."
-            error = errors.UnsupportedMediaType(text, param="content-encoding")
-            error.headers = {"accept-encoding": "identity"}
-            raise error
+            headers = {"accept-encoding": "identity"}
+            raise errors.UnsupportedMediaType(text, param="content-encoding", headers=headers)
 
 
 def header(scope: Scope, name: bytes) -> str | None:

@@ -63,18 +63,17 @@ def budget_exceeded(account: SpendingAccount, budget: int, now: datetime, *, spe
     """Builds the 429 of a budget that is used up (`spent`), or that running requests hold."""
     of, resets = _named(account, budget), account.resets_at
     if not spent:
-        error = errors.BudgetExceeded(f"{of} has no room for this request while others are running; {_holds(resets)}.")
-        error.headers = {"retry-after": str(HELD_SECONDS)}
-        return error
+        text = f"{of} has no room for this request while others are running; {_holds(resets)}."
+        return errors.BudgetExceeded(text, headers={"retry-after": str(HELD_SECONDS)})
     until = f"until {_utc(resets)}" if resets is not None else "and does not reset"
-    return _until_then(errors.BudgetExceeded(f"{of} is used up {until}."), account, now)
+    return errors.BudgetExceeded(f"{of} is used up {until}.", headers=_until_then(account, now))
 
 
 def too_dear(account: SpendingAccount, budget: int, left: int, cost: int, now: datetime) -> errors.BudgetExceeded:
     """Builds the 429 of a request that alone may cost more than is left."""
     of, most, rest = _named(account, budget), _usd(cost), _usd(left)
     said = f"{of} has {rest} USD left, and this request alone may cost {most} USD; {_holds(account.resets_at)}."
-    return _until_then(errors.BudgetExceeded(said), account, now)
+    return errors.BudgetExceeded(said, headers=_until_then(account, now))
 
 
 def _named(account: SpendingAccount, budget: int) -> str:
@@ -92,10 +91,9 @@ def _utc(when: datetime) -> str:
     return f"{when:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _until_then(error: errors.BudgetExceeded, account: SpendingAccount, now: datetime) -> errors.BudgetExceeded:
+def _until_then(account: SpendingAccount, now: datetime) -> dict[str, str]:
     seconds = NEVER_SECONDS if account.resets_at is None else (account.resets_at - now).total_seconds()
-    error.headers = {"retry-after": str(max(1, math.ceil(seconds))), **NO_RETRY}
-    return error
+    return {"retry-after": str(max(1, math.ceil(seconds))), **NO_RETRY}
 
 
 def _usd(picodollars: int) -> str:
@@ -109,32 +107,27 @@ def rate_exceeded(
     short = "RPM" if what == "requests" else "TPM"
     said = f"Rate limit reached for {allowed.holder.title} on {what} per minute ({short}): Limit {limit}"
     if asked > limit:
-        error = errors.RateLimitExceeded(
-            f"{said}, Requested {asked}. A request of that size is never within the limit."
-        )
-        error.headers = {"retry-after": str(int(MINUTE)), **NO_RETRY}
+        text = f"{said}, Requested {asked}. A request of that size is never within the limit."
+        headers = {"retry-after": str(int(MINUTE)), **NO_RETRY}
     else:
         seconds = room_in(window, limit, asked)
-        error = errors.RateLimitExceeded(
-            f"{said}, Used {used(window)}, Requested {asked}. Try again in {seconds} seconds."
-        )
-        error.headers = {"retry-after": str(seconds)}
+        text = f"{said}, Used {used(window)}, Requested {asked}. Try again in {seconds} seconds."
+        headers = {"retry-after": str(seconds)}
+    error = errors.RateLimitExceeded(text, headers=headers)
     error.type = what
     return error
 
 
 def too_many_at_once(allowed: HolderLimits, limit: int) -> errors.RateLimitExceeded:
     """Builds the 429 of a limit of concurrent requests."""
-    error = errors.RateLimitExceeded(f"Too many requests of {allowed.holder.title} are running at once: Limit {limit}.")
-    error.headers = {"retry-after": str(SLOT_RETRY_SECONDS)}
-    return error
+    text = f"Too many requests of {allowed.holder.title} are running at once: Limit {limit}."
+    return errors.RateLimitExceeded(text, headers={"retry-after": str(SLOT_RETRY_SECONDS)})
 
 
 def unavailable() -> errors.LimitsUnavailable:
     """Builds the 503 for when nobody can tell what is left."""
-    error = errors.LimitsUnavailable("Budgets and limits cannot be checked now; try again.")
-    error.headers = {"retry-after": str(HELD_SECONDS)}
-    return error
+    text = "Budgets and limits cannot be checked now; try again."
+    return errors.LimitsUnavailable(text, headers={"retry-after": str(HELD_SECONDS)})
 
 
 def used(window: RateWindow) -> int:
