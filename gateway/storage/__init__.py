@@ -1,7 +1,8 @@
 """Stores conversations, bills and all other durable data in SQLite or PostgreSQL; caches in memory or Valkey.
 
 Read first: `store.py` (a turn and its bill in one transaction) and `database/schema.py` (the tables). The only home of
-SQLAlchemy, its drivers and redis. Never waits for a model inside a transaction.
+SQLAlchemy, its drivers and redis. Never waits for a model inside a transaction. Whatever reads or writes raises
+StorageUnavailable if the storage cannot be reached, or not within its timeout: docstrings do not repeat it.
 """
 
 from typing import TYPE_CHECKING

@@ -100,8 +100,7 @@ RECORD = RowInsert(
 class ClaimStore:
     """Takes and releases claims; each method is one short transaction.
 
-    `shared`: other processes use the same storage, so claims are taken there and not in memory alone.
-    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
+    `shared`: other processes use the same storage, so claims are taken there and not in memory alone."""
 
     def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
         self._transactions = transactions

@@ -23,8 +23,7 @@ def read_secret(connection: sa.Connection) -> bytes | None:
 
 
 async def stored_secret(transactions: DatabaseTransactions) -> bytes:
-    """Returns the secret of keyed hashes, and creates it in a new storage; replicas share it (guarantee §8).
-    Raises StorageUnavailable: the storage cannot be reached."""
+    """Returns the secret of keyed hashes, and creates it in a new storage; replicas share it (guarantee §8)."""
     known = await transactions.run(read_secret)
     return known if known is not None else await transactions.run(make_secret, write=True)
 

@@ -120,8 +120,7 @@ KEPT = timedelta(hours=1)
 class ArrivingTexts:
     """Stores large texts before their turn is committed; each method is one or more short transactions.
     `index_chars`: from how many characters an attachment is a large document; None: none is. `stored` is called after
-    one is stored.
-    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
+    one is stored."""
 
     transactions: DatabaseTransactions
     clock: ports.Clock
@@ -242,8 +241,7 @@ def read_part(connection: sa.Connection, tenant: str, digest: str, offset: int, 
 
 
 class LargeDocuments:
-    """Reads large documents and builds their indexes; each method is one short transaction.
-    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
+    """Reads large documents and builds their indexes; each method is one short transaction."""
 
     def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
         self._transactions = transactions

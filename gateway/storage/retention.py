@@ -86,8 +86,7 @@ class Retention(CachedRows):
 
     async def expire_claims(self) -> None:
         """Deletes expired claims, and processes that have not been alive for a day. A running request's claim lives as
-        long as its process. Then wipes what a reader had kept from being wiped.
-        Raises StorageUnavailable: the storage cannot be reached."""
+        long as its process. Then wipes what a reader had kept from being wiped."""
         now = self.clock.now()
         claims, processes = schema.claims.c, schema.processes.c
         alive = sa.exists().where(processes.id == claims.process, processes.alive_until > now).correlate(schema.claims)
@@ -99,8 +98,7 @@ class Retention(CachedRows):
         await self._transactions.wipe_owed()
 
     async def expire_texts(self) -> int:
-        """Deletes texts of large documents whose turns were never stored. Returns how many were deleted.
-        Raises StorageUnavailable: the storage cannot be reached."""
+        """Deletes texts of large documents whose turns were never stored. Returns how many were deleted."""
         return await ArrivingTexts(self._transactions, self.clock).expire()
 
     async def expire_things(self) -> int:

@@ -237,8 +237,7 @@ USED_FOR = timedelta(hours=1)
 
 class ConversationStore:
     """Reads and commits conversations and bills, in short transactions; none is open during a model call (guarantee
-    §3.7).
-    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
+    §3.7)."""
 
     def __init__(
         self,
@@ -265,8 +264,7 @@ class ConversationStore:
         self._tasks = BackgroundTasks()
 
     async def secret(self) -> bytes:
-        """Returns the secret of keyed hashes, created on first use in a new storage; replicas share it (guarantee §8).
-        Raises StorageUnavailable: the storage cannot be reached."""
+        """Returns the secret of keyed hashes, made on first use in a new storage; replicas share it (guarantee §8)."""
         if self._secret is None:
             self._secret = await stored_secret(self._transactions)
         return self._secret
@@ -285,8 +283,7 @@ class ConversationStore:
         `max_bytes`: how much of the path is read, in whole turns, newest first: always the latest, older ones while the
         sum stays within this many bytes. None: the whole path. `lookup`: the messages of a resend. The path leads to
         the message that they continue, else to the head. `model`: this model's frame comes with the conversation
-        (guarantee §4 I7).
-        Raises StorageUnavailable: the storage cannot be reached, or not within its timeout."""
+        (guarantee §4 I7)."""
         while True:
             found = await self._transactions.run(lambda c: find(c, tenant, ref, lookup, max_bytes, model, self._paths))
             if found is None or await self._keeps(found):

@@ -54,8 +54,7 @@ class PlacedContent(NamedTuple):
 async def contents_elsewhere(
     transactions: DatabaseTransactions, current: str | None, after: PlacedContent | None
 ) -> list[PlacedContent]:
-    """Lists the next contents that are not sealed under the key `current`, in order of tenant and digest.
-    Raises StorageUnavailable: the storage cannot be reached."""
+    """Lists the next contents that are not sealed under the key `current`, in order of tenant and digest."""
     query = sa.select(CONTENT.tenant, CONTENT.digest, CONTENT.place, CONTENT.object)
     query = query.where(_is_other(current)).order_by(CONTENT.tenant, CONTENT.digest).limit(CONTENTS_LISTED)
     if after is not None:
@@ -71,8 +70,7 @@ def kinds_elsewhere(connection: sa.Connection, current: str | None) -> Counter[s
 
 
 async def move_content(transactions: DatabaseTransactions, content: PlacedContent, object_name: str) -> bool:
-    """Records the new place of a content within its store. Returns False if it was deleted or moved meanwhile.
-    Raises StorageUnavailable: the storage cannot be reached."""
+    """Records the new place of a content within its store. Returns False if it was deleted or moved meanwhile."""
     own = (CONTENT.tenant == content.tenant, CONTENT.digest == content.digest, CONTENT.object == content.place.object)
 
     def work(connection: sa.Connection) -> bool:
@@ -99,8 +97,7 @@ MAX_EXPIRED_FILES = 100
 
 
 class FileRows(CachedRows):
-    """Stores the rows of files; each method is one short transaction.
-    Raises StorageUnavailable: from any method: the storage cannot be reached."""
+    """Stores the rows of files; each method is one short transaction."""
 
     async def kept(self, tenant: str, key_id: str | None) -> KeptBytes:
         """Sums the bytes of a tenant's files, and those of one key."""

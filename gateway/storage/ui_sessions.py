@@ -20,8 +20,7 @@ UI_SESSION_TABLE = schema.ui_sessions
 
 
 class UiSessions:
-    """Stores sessions of the web UI; each method is one short transaction.
-    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
+    """Stores sessions of the web UI; each method is one short transaction."""
 
     def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock, store: ConversationStore) -> None:
         self._transactions = transactions

@@ -219,8 +219,7 @@ class PurgedUser:
 @dataclass(frozen=True, slots=True)
 class UserPurge:
     """Deletes a user's content, a conversation per transaction. An interrupted purge keeps its deletions and may be
-    rerun. `by`: the actor in the audit trail; each transaction records what it deleted.
-    Raises StorageUnavailable: from any method: the storage cannot be reached."""
+    rerun. `by`: the actor in the audit trail; each transaction records what it deleted."""
 
     transactions: DatabaseTransactions
     clock: ports.Clock

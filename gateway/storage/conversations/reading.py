@@ -459,8 +459,7 @@ def read_frames(
 
 class PastReader(DatabaseClient):
     """Reads stored conversations for the web UI, the shell, the API and MCP. Each method is one short transaction.
-    `tenant`: whose rows may be seen; None, where allowed: everybody's.
-    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
+    `tenant`: whose rows may be seen; None, where allowed: everybody's."""
 
     recent = reads(read_recent)
     lines = reads(read_lines)

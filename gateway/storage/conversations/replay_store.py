@@ -20,8 +20,7 @@ HELD_FOR = timedelta(seconds=60)
 
 
 class ReplayStore:
-    """Stores replays; each method is one short transaction.
-    Raises StorageUnavailable: from any method: the storage cannot be reached, or not within its timeout."""
+    """Stores replays; each method is one short transaction."""
 
     def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
         self._transactions = transactions

@@ -216,8 +216,7 @@ TRANSFER_BATCH_PIECES = 50
 
 
 class ConversationTransfer:
-    """Exports and imports conversations, each in one transaction. JSON is made and read on threads, in pieces.
-    Raises StorageUnavailable: the storage cannot be reached."""
+    """Exports and imports conversations, each in one transaction. JSON is made and read on threads, in pieces."""
 
     def __init__(
         self,

@@ -39,8 +39,7 @@ async def require_keys(transactions: DatabaseTransactions) -> None:
 
 
 async def note_key(transactions: DatabaseTransactions) -> None:
-    """Notes the current key in the storage, unless there is none or it is noted.
-    Raises StorageUnavailable: the storage cannot be reached."""
+    """Notes the current key in the storage, unless there is none or it is noted."""
 
     def is_new(connection: sa.Connection) -> bool:
         vault = vault_of(connection.dialect)
@@ -129,7 +128,7 @@ def contents() -> list[_ContentColumns]:
 
 
 async def find_others(transactions: DatabaseTransactions) -> AsyncIterator[StaleRows]:
-    """Yields per table what is not under the current key. Raises StorageUnavailable: the storage cannot be reached."""
+    """Yields per table what is not under the current key."""
     for each in contents():
         rows: Counter[str] = Counter()
         async for others in _others(transactions, each):

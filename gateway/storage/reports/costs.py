@@ -172,8 +172,7 @@ class CostReports(DatabaseClient):
     """Sums the bills of one tenant, or of all."""
 
     async def report(self, query: bill.CostQuery) -> bill.CostReport:
-        """Computes the sums by the query's groups, ordered by time, then by descending cost.
-        Raises StorageUnavailable: the storage cannot be reached."""
+        """Computes the sums by the query's groups, ordered by time, then by descending cost."""
         missing = await count_older(self._transactions, query.tenant)
         if IN_LEDGER_ALONE.isdisjoint(query.by) and query.conversation is None:
             found = await self._transactions.run(partial(_by_days, query))
@@ -186,8 +185,7 @@ class CostReports(DatabaseClient):
         self, tenant: str | None, since: datetime | None, limit: int
     ) -> tuple[bill.CostRow, ...]:
         """Lists the dearest `limit` conversations that were active since `since`, with their stored sums: of all their
-        requests, whenever these came. Figures that conversations do not store are 0: cache tokens, savings, failures.
-        Raises StorageUnavailable: the storage cannot be reached."""
+        requests, whenever these came. Figures that these do not store are 0: cache tokens, savings, failures."""
         columns = CONVERSATIONS.c
         where = [columns.tenant == tenant] if tenant is not None else []
         where += [columns.updated_at >= since] if since is not None else []
@@ -301,8 +299,7 @@ class ComparedSums:
 
 
 async def compare_sums(transactions: DatabaseTransactions) -> AsyncIterator[ComparedSums]:
-    """Compares all stored sums with the ledger's, in pieces. Raises StorageUnavailable: the storage cannot be
-    reached."""
+    """Compares all stored sums with the ledger's, in pieces."""
     for day in await transactions.run(_days):
         yield await transactions.run(partial(_compare_day, day))
     after = ""
@@ -339,8 +336,7 @@ def _compare_day(day: date, connection: sa.Connection) -> ComparedSums:
 
 async def set_right(transactions: DatabaseTransactions) -> None:
     """Corrects the daily sums to those of the ledger. A previous version that runs beside this one moves bills between
-    users without the figures that it does not know. May be run at any time, beside requests and itself.
-    Raises StorageUnavailable: the storage cannot be reached."""
+    users without the figures that it does not know. May be run at any time, beside requests and itself."""
     for day in await transactions.run(_days):
         await transactions.run(partial(_set_right, day), write=True)
 

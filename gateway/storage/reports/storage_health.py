@@ -35,7 +35,7 @@ class StorageHealth:
 
 
 async def read_health(transactions: DatabaseTransactions, now: datetime) -> StorageHealth:
-    """Reads the storage's health. Raises StorageUnavailable: the storage cannot be reached."""
+    """Reads the storage's health."""
     state = await transactions.run(schema_state)
     if not state.serves:
         kind, version = await transactions.run(_about)

@@ -199,8 +199,7 @@ WithFigures = Callable[[turn.LedgerEntry], turn.LedgerEntry]
 
 
 async def count_older(transactions: DatabaseTransactions, tenant: str | None = None) -> int:
-    """Counts ledger rows that no sums include yet, up to `MAX_UNCOUNTED_BILLS` over all tenants.
-    Raises StorageUnavailable: the storage cannot be reached."""
+    """Counts ledger rows that no sums include yet, up to `MAX_UNCOUNTED_BILLS` over all tenants."""
     few = sa.select(LEDGER.c.tenant).where(LEDGER.c.rolled_up.is_(None)).limit(bill.MAX_UNCOUNTED_BILLS).subquery()
     query = sa.select(sa.func.count()).select_from(few)
     if tenant is not None:
@@ -210,8 +209,7 @@ async def count_older(transactions: DatabaseTransactions, tenant: str | None = N
 
 async def add_older(transactions: DatabaseTransactions, with_figures: WithFigures) -> int:
     """Adds a batch of older rows to the sums; any number of processes may do this at once. Returns how many.
-    `with_figures`: completes a bill with its figures (`billing.cost`).
-    Raises StorageUnavailable: the storage cannot be reached."""
+    `with_figures`: completes a bill with its figures (`billing.cost`)."""
     return await transactions.run(lambda connection: _add(connection, with_figures), write=True)
 
 
