@@ -266,14 +266,14 @@ def make_bill(
     if used is not None and context is not None and usages:
         used.economics = cost.as_realised(used.economics, context.left_out, usages[0], prepared.facts.prices)
     if used is not None:
-        known.economics, costs = _meter(prepared, usages, calls, sums[0].total_cost)
+        known.economics, costs = _meter(prepared, calls, sums[0].total_cost)
     stored = metadata.response_metadata(known, unlisted)
     usage = metadata.extended_usage(cost.usage_together(usages), calls, sums)
     return SettledRequest(attempted, known, stored, jsons.dumps(stored), calls, usage, sums[0].total_cost, costs)
 
 
 def _meter(
-    prepared: PreparedRequest, usages: Sequence[Json], calls: Sequence[bill.CallCost], billed: Decimal | None
+    prepared: PreparedRequest, calls: Sequence[bill.CallCost], billed: Decimal | None
 ) -> tuple[Json | None, bill.BranchCosts | None]:
     """Compares what the client's own request would have cost with what was billed (guarantee §6), where that is
     informative, and adds to the sums of its branch; None where the meter is off, or a price is unknown. Messages sent

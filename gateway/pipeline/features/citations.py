@@ -196,7 +196,7 @@ class _CitableWindow:
     """What was forwarded, by the names that it can be cited by."""
 
     def __init__(self, material: WindowInputs, fitted: PackedWindow, rounds: Sequence[Json]) -> None:
-        self._material, self._fitted = material, fitted
+        self._fitted = fitted
         forwarded: ForwardedMessages = fitted.forwarded
         pairs = zip(forwarded.indexes, forwarded.messages, strict=True)
         self._forms = {index: body for index, body in pairs if index >= 0}

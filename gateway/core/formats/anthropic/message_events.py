@@ -86,7 +86,6 @@ class MessageEvents:
         self._called = self._refused = False
         self._choice: Json = {}
         self._usage: Json | None = None
-        self._tier: Any = None
         self._said: Json = {}
 
     def of(self, chunks: Iterable[Json]) -> Events:
@@ -434,7 +433,6 @@ class MessageChunks:
 
     def __init__(self, created: int) -> None:
         self.ended = False
-        self._created = created
         self._envelope: Json = {"id": "", "object": "chat.completion.chunk", "created": created}
         self._message: Json = {}
         self._usage: Json = {}
