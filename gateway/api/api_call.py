@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from gateway.api.auth import KeyAuthenticator, check_known
+from gateway.api.auth import KeyAuthenticator, check_known, is_unnamed
 from gateway.api.pagination import included, parameters
 from gateway.api.request.validation import CONVERSATION_ID, check_conversation_id
 from gateway.api.server.asgi import LARGE_BODY, Receive, Scope, Send, answer_headers, json_body, read_body, send_json
@@ -64,6 +64,11 @@ class ApiCall:
     def tenant(self) -> str:
         """The caller's tenant."""
         return self.received.caller.tenant
+
+    @property
+    def is_unnamed(self) -> bool:
+        """Whether the caller has no key, so that only the ids of conversations keep it apart from others."""
+        return is_unnamed(self.received.caller)
 
     @property
     def actor(self) -> audit_log.AuditActor:

@@ -316,11 +316,15 @@ def check_known(tenant: str) -> None:
         raise errors.StorageUnavailable("The storage cannot be reached.")
 
 
+def is_unnamed(caller: RequestCaller) -> bool:
+    """Returns whether a caller has no key. All such callers are one tenant, which a key may have, too."""
+    return caller.key is None and caller.tenant == ANONYMOUS
+
+
 def check_apart(scope: Scope, caller: RequestCaller, what: str) -> None:
     """Raises Unauthorized: a list of `what` would show a caller without a key what others without one have. All are one
     tenant, and only unguessable ids keep them apart. On the gateway's own machine they are one person."""
-    is_unnamed = caller.key is None and caller.tenant == ANONYMOUS
-    if is_unnamed and (not is_local(scope) or is_foreign(scope)):
+    if is_unnamed(caller) and (not is_local(scope) or is_foreign(scope)):
         raise errors.Unauthorized(f"An API key is required to list {what} from another machine.")
 
 

@@ -15,8 +15,13 @@ from tests.support.mock_upstream import MockUpstream
 from tests.support.process import free_port
 
 ASK: Any = [user("hello")]
-ALICE, BOB, ALICE_TOO = "gw-alice-key-1", "gw-bob-key-22", "gw-alice-key-3"
-KEYS = [{"key": ALICE, "tenant": "alice"}, {"key": BOB, "tenant": "bob"}, {"key": ALICE_TOO, "tenant": "alice"}]
+ALICE, BOB, ALICE_TOO, HEIR = "gw-alice-key-1", "gw-bob-key-22", "gw-alice-key-3", "gw-heir-key-4"
+KEYS = [
+    {"key": ALICE, "tenant": "alice"},
+    {"key": BOB, "tenant": "bob"},
+    {"key": ALICE_TOO, "tenant": "alice"},
+    {"key": HEIR, "tenant": "anonymous"},
+]
 
 
 PATHS = ["/chat/completions/chatcmpl-x", "/chat/completions?conversation=conv_x", "/models", "/models/gpt-4o"]
@@ -39,6 +44,13 @@ def test_s8_only_configured_keys_are_accepted(
         assert (error["type"], error["code"]) == ("authentication_error", "invalid_api_key")
         assert not token or token not in answer.text
     assert not upstream.requests
+
+
+def test_s8_a_key_may_have_the_tenant_of_callers_without_one(guarded: GatewayProcess) -> None:
+    """It keeps what was stored before there were keys, and lists all of it as any key lists its tenant's."""
+    with http(guarded, HEIR) as client:
+        for path in ("/conversations", "/chat/completions", "/memory", "/memory/customer/7/conversations"):
+            assert client.get(path).json()["object"] == "list", path
 
 
 def test_s8_without_keys_the_clients_token_goes_to_the_default_upstream(

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing_extensions import TypedDict
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
-from gateway.api.auth import ANONYMOUS, KeyAuthenticator
+from gateway.api.auth import KeyAuthenticator
 from gateway.api.classic.classic_chat import WORKFLOW, default_model, names_of
 from gateway.api.conversations.context import as_context
 from gateway.api.conversations.endpoint import ConversationEndpoints
@@ -155,10 +155,8 @@ class ClassicConversations:
         return {**names_of_conversation(record), "workflows": listed, "has_more": page.has_more}
 
     async def _about(self, call: ApiCall) -> Json:
-        """The conversations that are about a workflow, the latest first.
-        Raises Unauthorized: callers without a key are one tenant; the ids of conversations are all that keeps them
-        apart."""
-        if call.tenant == ANONYMOUS:
+        """The conversations that are about a workflow, the latest first. Raises Unauthorized: the caller has no key."""
+        if call.is_unnamed:
             raise errors.Unauthorized("An API key is required to list the conversations that are about a workflow.")
         name = call.path["spec_id"]
         if names.has_nul(name):

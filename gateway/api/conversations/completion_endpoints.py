@@ -5,7 +5,7 @@ from typing import Literal, NotRequired, cast
 from typing_extensions import TypedDict
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
-from gateway.api.auth import ANONYMOUS, KeyAuthenticator
+from gateway.api.auth import KeyAuthenticator
 from gateway.api.fields import Metadata
 from gateway.api.pagination import (
     Query,
@@ -61,7 +61,7 @@ class StoredCompletions:
     async def _list(self, call: ApiCall) -> ListObject[Json]:
         query = completion_query(call.query)
         conversation_id = query.conversation_id
-        if conversation_id is None and call.tenant == ANONYMOUS:  # all callers without a key are one tenant
+        if conversation_id is None and call.is_unnamed:
             raise errors.invalid("conversation", "is required without an API key")
         if conversation_id is not None and not await self._store.has_conversation(call.tenant, conversation_id):
             raise errors.ConversationNotFound("No such conversation.", param="conversation")

@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
-from gateway.api.auth import ANONYMOUS, KeyAuthenticator
+from gateway.api.auth import KeyAuthenticator
 from gateway.api.fields import Metadata, is_session_name, read
 from gateway.api.pagination import (
     check_named,
@@ -322,7 +322,7 @@ class ConversationEndpoints:
     async def page(self, call: ApiCall) -> report_lists.QueryPage[records.ConversationRecord]:
         """Returns the page of conversations that the query parameters select."""
         query = record_query(call.query)
-        if call.tenant == ANONYMOUS and query.session is None:  # all callers without a key are one tenant
+        if call.is_unnamed and query.session is None:
             raise errors.invalid("session", "is required without an API key")
         return await self._records.list_page(call.tenant, query)
 

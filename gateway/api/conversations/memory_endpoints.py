@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
-from gateway.api.auth import ANONYMOUS, KeyAuthenticator
+from gateway.api.auth import KeyAuthenticator
 from gateway.api.pagination import Query, check_named, limit_of, listed, newest_first, paging_of
 from gateway.api.request.remembered_entities import (
     MemoryThingObject,
@@ -71,7 +71,7 @@ class MemoryEndpoints:
     async def _list_all(self, call: ApiCall) -> ListObject[MemoryThingObject]:
         check_named(call.query, "user")
         user = _own(call, call.query.get("user"))
-        if call.tenant == ANONYMOUS and user is None:  # all callers without a key are one tenant
+        if call.is_unnamed and user is None:
             raise errors.invalid("user", "is required without an API key")
         place = await self._memory.place_of(call.tenant, user) if user is not None else None
         own = await self._own_place(call)
@@ -122,7 +122,7 @@ class MemoryEndpoints:
         return {"id": _name(call), "object": "memory.thing.deleted", "deleted": True}
 
     async def _conversations(self, call: ApiCall) -> ListObject[ThingConversationObject]:
-        if call.tenant == ANONYMOUS:  # the ids of conversations are all that keeps those callers apart
+        if call.is_unnamed:
             raise errors.Unauthorized("An API key is required to list the conversations that are about a thing.")
         kind, thing_id = call.path["type"], call.path["thing_id"]
         if names.has_nul(kind, thing_id):

@@ -2,22 +2,16 @@
 
 from dataclasses import dataclass
 
-from gateway.api.auth import ANONYMOUS
-
 ASKER = "gateway.mcp.asker"
 """The key of the scope under which a request has its `McpCaller`."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpCaller:
-    """The caller of a request. `local`: it comes from this machine; `user`: the user that its token names, if any."""
+    """The caller of a request. `user`: the user that its token names, if any."""
 
     tenant: str
-    local: bool
+    is_one: bool
+    """Whether all that is stored for the tenant is one owner's. Callers without a key are one tenant, and the ids of
+    conversations are all that keeps them apart; on this machine alone they are one person."""
     user: str | None = None
-
-    @property
-    def is_one(self) -> bool:
-        """Whether all that is stored for the tenant is one owner's. Callers without a key are one tenant, and the ids
-        of conversations are all that keeps them apart; on this machine alone they are one person."""
-        return self.tenant != ANONYMOUS or self.local

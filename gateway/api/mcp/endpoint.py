@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import Route
 
 from gateway.api.api_call import received
-from gateway.api.auth import KeyAuthenticator
+from gateway.api.auth import KeyAuthenticator, is_unnamed
 from gateway.api.mcp.asker import ASKER, McpCaller
 from gateway.api.mcp.past.conversation_search import PastSearch
 from gateway.api.server.asgi import Receive, Scope, Send, header, send_json
@@ -72,7 +72,8 @@ class McpEndpoint:
             await send_json(send, 400, {"jsonrpc": "2.0", "id": None, "error": INVALID_ID})
             return
         server = await self._made()
-        own = {**scope, ASKER: McpCaller(got.caller.tenant, self._is_on_this_machine(scope), got.caller.user)}
+        is_one = not is_unnamed(got.caller) or self._is_on_this_machine(scope)
+        own = {**scope, ASKER: McpCaller(got.caller.tenant, is_one, got.caller.user)}
         own["headers"] = [pair for pair in scope["headers"] if pair[0] != b"origin"]  # it was checked above
         await server.handle(own, _again(got.raw, receive), send)
 

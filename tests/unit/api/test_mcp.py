@@ -72,7 +72,7 @@ async def test_s12_16_calls_of_tools_take_turns() -> None:
 
     async def search(tenant: str) -> None:
         with pytest.raises(ConversationNotFound):
-            await tools.call(McpCaller(tenant, local=True), SEARCH.name, {"query": "lamp"})
+            await tools.call(McpCaller(tenant, is_one=True), SEARCH.name, {"query": "lamp"})
 
     await asyncio.gather(*(search(name) for name in (*["busy"] * 40, "other")))
     assert len(order) == 41
