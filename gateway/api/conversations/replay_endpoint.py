@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Literal, NotRequired
+from typing import Literal, NamedTuple, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -207,11 +207,9 @@ class ReplayEndpoint:
         self, asking: "_ReplayCaller", fields: ReplayField, emit: turn_replays.Emit
     ) -> turn_replays.ReplayWork:
         """Stores a new replay before any model is called."""
-        replay, turns, _ = await self._planned(asking, fields)
-        make = self._maker(asking, replay)
-        self._check(asking, make, turns, replay)
-        await self.replays.begin(asking.caller.tenant, replay)
-        return turn_replays.ReplayWork(asking.caller.tenant, replay, turns, make, emit)
+        planned, tenant = await self._planned(asking, fields), asking.caller.tenant
+        await self.replays.begin(tenant, planned.replay)
+        return turn_replays.ReplayWork(tenant, planned.replay, planned.turns, planned.make, emit)
 
     async def _resumed(
         self, asking: "_ReplayCaller", fields: ReplayField, emit: turn_replays.Emit
@@ -223,60 +221,36 @@ class ReplayEndpoint:
         past = rebuilt_turns.turns_of(path)[known.from_turn - 1 : known.to_turn]
         if len(past) <= known.to_turn - known.from_turn:
             raise errors.ReplayNotFound(past_turns.SPOILT, param="replay_id")
-        turns = await self._to_replay(asking, path, past, known)
+        turns = turn_replays.to_replay(path, past, await self.past.bills(tenant, path, past), known.asked)
         given = {each.tool_call_id: each.content for each in fields.tool_results or ()}
         replay = await self.replays.take(known)
         return turn_replays.ReplayWork(tenant, replay, turns, self._maker(asking, replay), emit, given)
 
-    async def _planned(
-        self, asking: "_ReplayCaller", fields: ReplayField
-    ) -> tuple[past_turns.ReplayRun, list[turn_replays.TurnToReplay], past_turns.ConversationPath]:
-        """Returns a new replay, its turns, and the branch that they are on."""
-        path = rebuilt_turns.in_turns(await self.past.path(asking.caller.tenant, asking.conversation_id))
+    async def _planned(self, asking: "_ReplayCaller", fields: ReplayField) -> "_PlannedReplay":
+        """Plans a new replay. Builds each request, so that an error in one is reported before anything is paid for."""
+        tenant = asking.caller.tenant
+        path = rebuilt_turns.in_turns(await self.past.path(tenant, asking.conversation_id))
         past = turns_asked_for(fields, rebuilt_turns.turns_of(path))
         source = str(path.messages[-1].message.message_id)
         numbers = past[0].number, past[-1].number
         replay = past_turns.ReplayRun(
             asking.name or ids.new_id("replay_"), asking.conversation_id, source, *numbers, asked_for(fields)
         )
-        turns = await self._to_replay(asking, path, past, replay)
+        bills = await self.past.bills(tenant, path, past)
+        turns, make = turn_replays.to_replay(path, past, bills, replay.asked), self._maker(asking, replay)
         check_turns(turns, replay.asked)
-        return replay, turns, path
-
-    async def _to_replay(
-        self,
-        asking: "_ReplayCaller",
-        path: past_turns.ConversationPath,
-        past: Sequence[past_turns.PastTurn],
-        replay: past_turns.ReplayRun,
-    ) -> list[turn_replays.TurnToReplay]:
-        bills = await self.past.bills(asking.caller.tenant, path, past)
-        return turn_replays.to_replay(path, past, bills, replay.asked)
-
-    def _maker(self, asking: "_ReplayCaller", replay: past_turns.ReplayRun) -> RequestMaker:
-        return RequestMaker(replay, asking.caller, self.settings, self.clock, asking.has_left)
-
-    def _check(
-        self,
-        asking: "_ReplayCaller",
-        make: RequestMaker,
-        turns: Sequence[turn_replays.TurnToReplay],
-        replay: past_turns.ReplayRun,
-    ) -> None:
-        """Builds each request, so that an error in one is reported before anything is paid for."""
         for each in turns:
             for ask in each.asks:
                 make(ask, ask.messages, BranchPoint(replay.replay_id, None, each.number))
                 self.pipeline.check_model(str(ask.model), asking.caller)
+        return _PlannedReplay(replay, turns, make, path, past, bills)
+
+    def _maker(self, asking: "_ReplayCaller", replay: past_turns.ReplayRun) -> RequestMaker:
+        return RequestMaker(replay, asking.caller, self.settings, self.clock, asking.has_left)
 
     async def _estimate(self, asking: "_ReplayCaller", fields: ReplayField) -> Json:
         """Estimates the cost of the turns, as if the answers were the same again. Nothing is stored."""
-        tenant = asking.caller.tenant
-        replay, turns, path = await self._planned(asking, fields)
-        make = self._maker(asking, replay)
-        self._check(asking, make, turns, replay)
-        past = rebuilt_turns.turns_of(path)[replay.from_turn - 1 : replay.to_turn]
-        bills = await self.past.bills(tenant, path, past)
+        replay, _, make, path, past, bills = await self._planned(asking, fields)
         found: list[Json] = []
         for past_turn in past:
             requests: list[ChatRequest] = []
@@ -312,6 +286,17 @@ class ReplayEndpoint:
             "head": "moved" if moved else "stays",
             **as_spent(*(each.spent for each in bills.values())),
         }
+
+
+class _PlannedReplay(NamedTuple):
+    """A new replay, its turns, and what they were: the branch that they are on, and their bills."""
+
+    replay: past_turns.ReplayRun
+    turns: list[turn_replays.TurnToReplay]
+    make: RequestMaker
+    path: past_turns.ConversationPath
+    past: Sequence[past_turns.PastTurn]
+    bills: dict[str, past_turns.PastBill]
 
 
 @dataclass(frozen=True, slots=True)
