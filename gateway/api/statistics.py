@@ -9,6 +9,7 @@ from typing import Any
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.request.body_cache import BodyCache
 from gateway.api.server.asgi import Receive, Scope, Send, send_json
+from gateway.api.server.middleware import is_local
 from gateway.api.shapes import Json, shape
 from gateway.context import decision
 from gateway.core import errors, ports
@@ -96,10 +97,11 @@ class StatisticsEndpoint:
         await send_json(send, 200, self.as_json())
 
     async def admit(self, scope: Scope) -> None:
-        """Admits any holder of a key of the gateway; where no key is required, also callers without one, if the server
-        listens on loopback. Raises Unauthorized: the caller is neither."""
+        """Admits any holder of a key of the gateway; where no key is required, also callers on this machine, if the
+        server listens on loopback. Raises Unauthorized: the caller is neither."""
         caller = await self._auth.caller(scope)
-        if caller.key is None and not exposure.is_loopback(self._settings.server.host):
+        is_here = exposure.is_loopback(self._settings.server.host) and is_local(scope)
+        if caller.key is None and not is_here:
             raise errors.Unauthorized("Details are for holders of a key of the gateway's own.")
 
     def as_json(self) -> dict[str, Any]:

@@ -253,13 +253,16 @@ def details(gateway: GatewayProcess, key: str | None = None) -> httpx.Response:
 
 
 def test_s11_9_who_may_see_details(start_gateway: GatewayFactory) -> None:
-    """§11.9: with keys their holders alone; without, whoever reaches a server on loopback. The plain answer stays."""
+    """§11.9: with keys their holders alone; without, whoever is on this machine. The plain answer stays."""
     keyed = start_gateway(KEY)
     assert details(keyed).status_code == details(keyed, "sk-other").status_code == 401
     assert set(details(keyed, "sk-gateway-key").json()) == {"status", "details"}
     plain = httpx.get(f"{keyed.url}/health/ready", trust_env=False)
     assert (plain.status_code, plain.json()) == (200, {"status": "ok"})
-    assert details(start_gateway()).json()["details"]["schema"]
+    without = start_gateway()
+    assert details(without).json()["details"]["schema"]
+    proxied = {"x-forwarded-for": "10.0.0.9"}
+    assert httpx.get(f"{without.url}/health/ready?details=1", headers=proxied, trust_env=False).status_code == 401
 
 
 def test_s11_9_what_is_kept_is_counted(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
