@@ -247,7 +247,8 @@ SIGNED_ID = "__thought__"
 
 def for_origin(history: ConversationHistory, origin: str) -> ConversationHistory:
     """Adapts the conversation to a model of the provider `origin`: stored answers of other providers lose their
-    provider's fields. What the client sent with this request is unchanged."""
+    provider's fields, and all that only answers have: pictures, annotations, numbers of calls. Strict providers refuse
+    fields that they do not know. What the client sent with this request is unchanged."""
     stored = history.messages[: history.stored]
     foreign = [m.origin is not None and m.origin != origin for m in stored]
     if not any(foreign):
@@ -258,7 +259,7 @@ def for_origin(history: ConversationHistory, origin: str) -> ConversationHistory
     for message, strange in zip(stored, foreign, strict=True):
         body = message.body
         if strange:
-            body = _without_provider_fields(body, answered_now, shortened)
+            body = _as_requested(_without_provider_fields(body, answered_now, shortened))
         elif message.role == "tool" and body.get("tool_call_id") in shortened:
             body = {**body, "tool_call_id": _without_signature(str(body["tool_call_id"]))}
         messages.append(message if body is message.body else replace(message, body=body))
@@ -285,6 +286,22 @@ def _without_provider_fields(body: dict[str, Any], answered_now: set[str], short
     calls = body.get("tool_calls")
     if isinstance(calls, list):
         found["tool_calls"] = [_call(call, answered_now, shortened) for call in calls]
+    return body if found == body else found
+
+
+REQUESTED = frozenset(("role", "name", *chain.ANSWER_FIELDS))
+"""Fields of an assistant's message that a request to any provider may have."""
+
+
+def _as_requested(body: dict[str, Any]) -> dict[str, Any]:
+    """Returns a stored answer in a form that any provider takes; its audio is only known where it was made."""
+    found = {k: v for k, v in body.items() if k in REQUESTED and (v is not None or k == "content")}
+    if isinstance(found.get("tool_calls"), list):
+        found["tool_calls"] = [{k: v for k, v in call.items() if k != "index"} for call in found["tool_calls"]]
+    if "audio" in found:
+        found = items.as_history(found, now=None)
+    if found.get("content") is None and not any(found.get(name) for name in chain.ANSWER_FIELDS):
+        found["content"] = ""
     return body if found == body else found
 
 

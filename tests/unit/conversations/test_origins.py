@@ -69,3 +69,19 @@ def test_what_the_client_sends_is_its_own_affair() -> None:
     other = message({"role": "assistant", "content": "z", "reasoning_content": "theirs"}, "deepseek")
     found = for_origin(history(other, sent, stored=1), "openai")
     assert bodies(found) == [{"role": "assistant", "content": "z"}, sent.body]
+
+
+@pytest.mark.parametrize("said", ["x", None])
+def test_what_only_answers_have_goes_back_to_their_maker_alone(said: str | None) -> None:
+    """Another provider may refuse it, as it is in no request: pictures, annotations, the number of a call."""
+    call: Json = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    more = {"images": [{"type": "image_url"}], "annotations": [], "refusal": None, "own": 1}
+    for calls in ([], [call]):
+        numbered = {"tool_calls": [{**each, "index": 0} for each in calls]} if calls else {}
+        answer = message({"role": "assistant", "content": said, **numbered, **more}, "openai https://a")
+        assert for_origin(history(ASKED, answer), "openai https://a").messages[1] is answer
+        content = said if calls or said else ""
+        meant = {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
+        assert bodies(for_origin(history(ASKED, answer), "openai https://b")) == [ASKED.body, meant]
+    aloud = message({"role": "assistant", "content": None, "audio": {"id": "audio_1", "transcript": "y"}}, "a")
+    assert bodies(for_origin(history(aloud), "b")) == [{"role": "assistant", "content": "y"}]
