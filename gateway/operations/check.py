@@ -380,7 +380,8 @@ async def _migrate(settings: Settings) -> AsyncIterator[CheckResult]:
         after = await transactions.run(migrate.schema_state)
         if before != after:
             await tell_trail(transactions, "storage.migrated", str(after), before=str(before))
-        text = f"{where}: already at {after}" if before == after else f"{where}: {before} -> {after}"
+        changed = f"already at {after}" if before == after else f"{before} -> {after}"
+        text = f"{where}: {changed}{'' if after.serves else f': {_missing(after)}'}"
         yield CheckResult("schema", after.serves, text)
     except errors.GatewayError as error:
         yield CheckResult("schema", False, f"{where}: {_reason(error)}")

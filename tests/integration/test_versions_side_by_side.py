@@ -273,6 +273,7 @@ def test_the_commands_say_beside_whom_they_run(
     assert schema_line() == (False, f"reached, schema {BREAKING}: newer than this version, which may not run on it")
     (again,) = migrate_now(settings)
     assert not again.ok
+    assert again.text.endswith(f"already at {BREAKING}: newer than this version, which may not run on it")
 
 
 def assert_ten_migrate(server: ForkServer, environment: Mapping[str, str], folder: Path) -> None:
