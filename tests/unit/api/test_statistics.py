@@ -26,8 +26,10 @@ def statistics(host: str, **auth: Any) -> StatisticsEndpoint:
     return StatisticsEndpoint(nothing, KeyAuthenticator(settings.auth, store), settings)
 
 
-def request(key: str | None = None) -> dict[str, Any]:
-    return {"headers": [(b"authorization", f"Bearer {key}".encode())] if key else []}
+def request(key: str | None = None, *more: tuple[bytes, bytes]) -> dict[str, Any]:
+    """From this machine."""
+    own = [(b"authorization", f"Bearer {key}".encode())] if key else []
+    return {"client": ("127.0.0.1", 1), "headers": [(b"host", b"localhost"), *own, *more]}
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
@@ -38,8 +40,10 @@ async def test_beyond_loopback_nobody_without_keys(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
-async def test_on_loopback_everybody_without_keys(host: str) -> None:
+async def test_on_loopback_everybody_on_this_machine_without_keys(host: str) -> None:
     await statistics(host).admit(request())
+    with pytest.raises(Unauthorized):
+        await statistics(host).admit(request(None, (b"x-forwarded-for", b"192.0.2.9")))
     for key in (None, "sk-other"):
         with pytest.raises(Unauthorized):
             await statistics(host, **KEYS).admit(request(key))
