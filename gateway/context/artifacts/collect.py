@@ -640,9 +640,12 @@ def steps_as_text(
     other can have answered before. Results that are to be answered stay if an answer of their turn precedes them."""
     steps = _restored_steps(history)
     blocks = _BlockResults(history, origin)
+    shown = blocks.own | blocks.of_others
+    if not steps and not shown:
+        return StepsAsText(history)
     new = enumerate(history.messages)
     sent = {m.message_id for i, m in new if m.role in tool_steps.RESULT_ROLES and not _is_restored(history, i)}
-    if not steps and sent.isdisjoint(blocks.own | blocks.of_others):
+    if not steps and sent.isdisjoint(shown):
         return StepsAsText(history)
     can_write_block = _can_write_block(history)
     as_text: list[_StepSpan] = []
@@ -651,7 +654,7 @@ def steps_as_text(
         made_here = not _is_of_another(history.messages[step.start], origin)
         if step.results <= blocks.own or (can_write_block and not (made_here and has_tools)):
             as_text.append(step)
-        elif not can_write_block and not made_here and step.results <= blocks.own | blocks.of_others:
+        elif not can_write_block and not made_here and step.results <= shown:
             as_text.append(step)  # the block of this turn is fixed: what other providers were shown has to suffice
             continue
         shown_elsewhere |= step.results & blocks.of_others
