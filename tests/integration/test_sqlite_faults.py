@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from gateway.core.errors import StorageReadOnly, StorageUnavailable
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import OpenCallRow
 from gateway.storage.database.migrate import migrate
-from gateway.storage.database.sqlite import open_transactions
+from gateway.storage.database.sqlite import PAGE_BYTES, open_transactions
 from gateway.storage.database.transactions import Work
 from gateway.storage.store import ConversationStore, write_open
 from tests.integration.commits import contents, listed, turn
@@ -244,7 +245,7 @@ async def test_s6_10_who_is_about_to_ask_a_model_waits_for_no_lock_on_the_loop(
 LEAVES = """
 import asyncio, sys, time
 from gateway.core.config.settings import StorageSettings
-from gateway.storage.database.sqlite import open_transactions
+from gateway.storage.database.sqlite import PAGE_BYTES, open_transactions
 
 def slowly(connection):
     time.sleep(0.3)
@@ -266,3 +267,26 @@ def test_a_write_that_was_begun_is_done_though_the_process_ends_and_closes_nothi
     assert ended.returncode == 3
     with sqlite3.connect(file) as found:
         assert found.execute("SELECT n FROM pairs").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize(("found", "size"), [(None, PAGE_BYTES), (4096, 4096)])
+async def test_a_file_has_small_pages_and_an_older_one_keeps_its_own(file: Path, found: int | None, size: int) -> None:
+    """Also once the log and all pages were written anew."""
+    if found is not None:
+        with closing(sqlite3.connect(file)) as older:
+            older.execute(f"PRAGMA page_size = {found}")
+            older.execute("PRAGMA journal_mode = WAL")
+            older.execute("CREATE TABLE kept (name TEXT)")
+            older.commit()
+    transactions = open_transactions(StorageSettings(url=f"sqlite:///{file}"))
+    try:
+        await migrate(transactions)
+        store = ConversationStore(transactions, SystemClock())
+        await store.commit(turn("t", "conv_t", "x" * 100_000, created=True))
+        await transactions.wipe()
+        assert await history(store) == ["x" * 100_000, "answer"]
+        assert (
+            await transactions.run(lambda connection: connection.exec_driver_sql("PRAGMA page_size").scalar()) == size
+        )
+    finally:
+        await transactions.close()
