@@ -130,7 +130,6 @@ def test_s3_1_any_edit_is_a_difference(one_gateway: GatewayProcess, upstream: Mo
 
 ANSWERS: dict[str, Json] = {
     "a refusal": {"role": "assistant", "content": None, "refusal": "I will not."},
-    "audio": {"role": "assistant", "content": None, "audio": {"id": "audio_1", "data": "AAAA", "transcript": "yes"}},
     "reasoning": {
         "role": "assistant",
         "content": "so",
