@@ -136,7 +136,7 @@ def _prompt_digests(prepared: PreparedRequest, messages: Sequence[Mapping[str, A
         roles = [message["role"] for message in messages]
         answered = len(roles) - roles[::-1].index("assistant") if "assistant" in roles else 0
         digests = digests.followed_by(messages[digests.count : answered])
-        history.notes.forwarded = (messages[:answered], digests)
+        history.notes.forwarded = (messages[: digests.count], digests)
     digests = digests.followed_by(messages[digests.count :])
     asked.known.sent = digests if is_as_sent else PromptDigests()
     return digests

@@ -3,14 +3,17 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from gateway.core.config.settings import Settings
-from gateway.core.types.chat import ModelFacts
+from gateway.core.types.chat import KnownMessages, ModelFacts
+from gateway.core.types.conversation import MessageCache
 from gateway.core.types.prompt_digests import PromptDigests
-from tests.support.answers import Json
+from gateway.pipeline.features.cache_breaks import _prompt_digests
+from tests.support.answers import Json, user
 from tests.support.in_process import InProcess
 
 RESULT = "\n".join(f"{number}: a line of a result" for number in range(40))
@@ -51,3 +54,13 @@ async def test_a_step_digests_what_is_new(tmp_path: Path, monkeypatch: pytest.Mo
         await made.close()
     assert sum(steps[:10]) > 0
     assert max(steps[20:]) <= 4
+
+
+def test_digests_go_on_only_from_the_messages_that_they_are_of() -> None:
+    """Also where a client sent what no answer stands behind, and then something else in its place."""
+    first, second, other = user("first"), user("second"), user("other")
+    known, history = KnownMessages(), SimpleNamespace(notes=MessageCache())
+    for sent, forwarded in (([first], [first]), ([first, second], [first, second]), ([], [other, second])):
+        asked = SimpleNamespace(messages=sent, known=known)
+        found = _prompt_digests(cast(Any, SimpleNamespace(asked=asked, history=history)), forwarded)
+        assert found.each == PromptDigests().followed_by(forwarded).each
