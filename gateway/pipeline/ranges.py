@@ -13,7 +13,7 @@ from typing import Any
 from gateway.context.assembly import ARTIFACT_ID, BLOCK_NOTE
 from gateway.core.types import items, tool_steps
 from gateway.core.types.content_parts import as_parts, texts_of
-from gateway.core.types.prompt_digests import without_mark
+from gateway.core.types.prompt_digests import plain_parts
 
 Piece = str | list[int]
 """The gateway's own words; or a range: message, its field, start and end; or the number of an artifact's id."""
@@ -223,11 +223,6 @@ def decoded_text(pieces: Pieces, texts: MessageTexts, ids: Sequence[str]) -> str
                 raise ValueError("no such range")
             found.append(text[start:end])
     return "".join(found)
-
-
-def plain_parts(content: Any) -> list[Any]:
-    """Returns the parts of a content without breakpoints of prompt caches, which move on (guarantee §4 I7)."""
-    return [without_mark(part) for part in as_parts(content)]
 
 
 def encoded_parts(form: dict[str, Any], body: dict[str, Any], finder: RangeFinder, own: int | None) -> list[Any]:

@@ -28,9 +28,10 @@ from gateway.core.types.conversation import (
     PromptFrame,
     TokenCounts,
 )
+from gateway.core.types.prompt_digests import plain_parts
 from gateway.core.types.short_inputs import with_short_inputs
 from gateway.pipeline.frames import new_frame
-from gateway.pipeline.ranges import MessageTexts, RangeFinder, UnencodableForm, decoded_form, encoded_parts, plain_parts
+from gateway.pipeline.ranges import MessageTexts, RangeFinder, UnencodableForm, decoded_form, encoded_parts
 from gateway.pipeline.stages import KeptFrame, PreparedRequest
 from gateway.storage import ConversationStore
 from gateway.storage.cache import FrameCache

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from gateway.core import jsons
 from gateway.core.types import conversation, items
-from gateway.core.types.content_parts import map_parts, parts_of
+from gateway.core.types.content_parts import as_parts
 
 BYTES_EACH = 6
 """Bytes of a message's digest."""
@@ -59,10 +59,17 @@ class PromptDigests:
 
 def unmarked(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Removes the marks of prompt caches from a message, and merges a single text part, which only carries a mark."""
-    plain = map_parts(without_mark(message), without_mark)
-    parts = parts_of(plain.get("content"))
+    plain: Mapping[str, Any] = without_mark(message)
+    if type(message.get("content")) is not list:
+        return plain
+    parts = plain_parts(message["content"])
     is_text = len(parts) == 1 and isinstance(parts[0], dict) and parts[0].keys() == {"type", "text"}
-    return {**plain, "content": parts[0]["text"]} if is_text else plain
+    return {**plain, "content": parts[0]["text"] if is_text else parts}
+
+
+def plain_parts(content: Any) -> list[Any]:
+    """Returns the parts of a content without breakpoints of prompt caches, which move on (guarantee §4 I7)."""
+    return [without_mark(part) for part in as_parts(content)]
 
 
 def without_mark(value: Any) -> Any:
