@@ -5,6 +5,7 @@ up."""
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from gateway.conversations import message_forms
@@ -291,12 +292,9 @@ async def build_llm_messages(
     return history
 
 
-BranchState = tuple[datetime | None, bill.BranchCosts | None]
-"""When a conversation was last used, and what the continued branch has cost; None where that does not count."""
-
-
-def _branch_state(request: ChatRequest, stored: StoredConversation) -> BranchState:
-    """Reads the costs from the branch's latest answer."""
+def _branch_state(request: ChatRequest, stored: StoredConversation) -> tuple[datetime | None, bill.BranchCosts | None]:
+    """Returns when a conversation was last used, and what the continued branch has cost, as its latest answer says;
+    None where that does not count."""
     if request.options.economy == bill.OFF:
         return None, None
     text = next((message.costs for message in reversed(stored.path) if message.role == "assistant"), None)
@@ -387,25 +385,36 @@ def _rebuilt(
 ) -> ConversationHistory:
     if stored is None:
         return _new_conversation(request, sent, options)
-    state = _branch_state(request, stored)
+    point = stored.resume_point
+    used_at, costs = _branch_state(request, stored)
+    continued = partial(
+        ConversationHistory,
+        conversation_id=stored.conversation_id if options.remembers else None,
+        created=False,
+        parent_id=point.message_id,
+        branch_restores=point.branch_restores,
+        team_task=stored.team_task,
+        profile=stored.profile,
+        used_at=used_at,
+        costs=costs,
+    )
     if request.conversation.branch is not None:
-        return replace(_delta(sent, stored, options, state), at_head=False)
-    kept_here = stored.resume_point.kept
+        return replace(_delta(sent, stored, continued), at_head=False)
+    kept_here = point.kept
     if request.conversation.behind is not None or (request.conversation.at is not None and not kept_here):
         replaces = _says_more(request, sent)
         kept = () if replaces else stored.instructions
-        made = _delta(sent, stored, options, state, replaces=replaces, known=kept_here)
+        made = _delta(sent, stored, continued, replaces=replaces, known=kept_here)
         return replace(made, at_head=False, instructions=(*sent.instructions, *kept))
-    if lookup is None or (lookup.maybe_delta and not stored.resume_point.kept):
+    if lookup is None or (lookup.maybe_delta and not kept_here):
         if sent.delivered and message_forms.is_end_of(stored.path, sent.bodies):
-            return _delta(sent, stored, options, state, known=len(sent.bodies))
-        return _delta(sent, stored, options, state)
-    point = stored.resume_point
+            return _delta(sent, stored, continued, known=len(sent.bodies))
+        return _delta(sent, stored, continued)
     if lookup.keys and not (point.branch_restores or has_evidence(lookup.bodies, point.kept, stored.path)):
-        return replace(_continued_unchanged(sent, stored, options, (None, None)), unproven=True)
+        return replace(_continued_unchanged(sent, stored, continued), unproven=True, used_at=None, costs=None)
     if not stored.read:
-        return _continued_unchanged(sent, stored, options, state)
-    return _resent(sent, stored, options, state, recognised=bool(lookup.keys))
+        return _continued_unchanged(sent, stored, continued)
+    return _resent(sent, stored, continued, recognised=bool(lookup.keys))
 
 
 def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOptions) -> ConversationHistory:
@@ -427,7 +436,7 @@ def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOpt
 
 
 def _continued_unchanged(
-    sent: SentChain, stored: StoredConversation, options: RebuildOptions, state: BranchState
+    sent: SentChain, stored: StoredConversation, continued: partial[ConversationHistory]
 ) -> ConversationHistory:
     """Continues the conversation, and forwards only what was sent."""
     point = stored.resume_point
@@ -437,19 +446,14 @@ def _continued_unchanged(
         message_forms.check_pairs(messages, 0, len(sent.instructions))
         known = point.kept
         if point.digest.path == sent.digest(known).path:
-            messages, frame = (
-                message_forms.with_stored_ids(messages, stored),
-                message_forms.frame_for_unproven_sender(stored),
-            )
+            messages = message_forms.with_stored_ids(messages, stored)
+            frame = message_forms.frame_for_unproven_sender(stored)
     else:  # roles and texts alone: there is nothing to pair, and the stored messages are not needed
         messages, known = _new_messages(sent, point.kept, 0), 0
-    return ConversationHistory(
-        conversation_id=stored.conversation_id if options.remembers else None,
-        created=False,
+    return continued(
         instructions=sent.instructions,
         messages=messages,
         stored=known,
-        parent_id=point.message_id,
         at_head=point.message_id == stored.head_id,
         base=sent.digest(point.kept),
         digests=tuple(sent.digests[point.kept :]),
@@ -457,20 +461,14 @@ def _continued_unchanged(
         unsent_attachments=_of_chain(stored.attachments, sent, point.kept),
         as_sent=frame is None,
         restored_ids=frozenset(),
-        branch_restores=point.branch_restores,
         frame=frame,
-        team_task=stored.team_task,
-        profile=stored.profile,
-        used_at=state[0],
-        costs=state[1],
     )
 
 
 def _delta(
     sent: SentChain,
     stored: StoredConversation,
-    options: RebuildOptions,
-    state: BranchState,
+    continued: partial[ConversationHistory],
     *,
     replaces: bool | None = None,
     known: int = 0,
@@ -492,27 +490,18 @@ def _delta(
         base, older = _without_instructions(base), tuple(_without_instructions(older))
     messages = [*base, *new]
     message_forms.check_pairs(messages, len(base), offset)
-    return ConversationHistory(
-        conversation_id=stored.conversation_id if options.remembers else None,
-        created=False,
+    return continued(
         instructions=sent.instructions or stored.instructions,
         messages=tuple(messages),
         stored=len(base),
-        parent_id=stored.resume_point.message_id,
-        at_head=True,
         attachments=stored.attachments,
         restored_count=len(base),
         unread=stored.unread,
         read_from=stored.path[0].message_id if stored.unread else None,
         base=stored.resume_point.digest,
         digests=tuple(chain.chain_digests(sent.bodies[known:], stored.resume_point.digest)),
-        branch_restores=stored.resume_point.branch_restores,
         frame=stored.frame,
         notes=stored.notes,
-        team_task=stored.team_task,
-        profile=stored.profile,
-        used_at=state[0],
-        costs=state[1],
         segments=stored.segments,
         older_kept=older,
     )
@@ -524,7 +513,7 @@ def _says_more(request: ChatRequest, sent: SentChain) -> bool:
 
 
 def _resent(
-    sent: SentChain, stored: StoredConversation, options: RebuildOptions, state: BranchState, *, recognised: bool
+    sent: SentChain, stored: StoredConversation, continued: partial[ConversationHistory], *, recognised: bool
 ) -> ConversationHistory:
     """Builds the messages of a resend: the stored ones, with those that its client left out, and the new ones."""
     point = stored.resume_point
@@ -553,13 +542,10 @@ def _resent(
     restored = sum(message.message_id in known.left_out for message in base) if known.left_out else 0
     attachments = _of_chain(stored.attachments, sent, point.kept) if recognised else stored.attachments
     earlier = max(tool_steps.turn_starts(body["role"] for body in sent.bodies), default=0)
-    return ConversationHistory(
-        conversation_id=stored.conversation_id if options.remembers else None,
-        created=False,
+    return continued(
         instructions=sent.instructions if recognised else sent.instructions or stored.instructions,
         messages=tuple(messages),
         stored=len(base),
-        parent_id=point.message_id,
         at_head=point.message_id == stored.head_id,
         attachments=attachments,
         restored_count=restored,
@@ -573,10 +559,6 @@ def _resent(
         or (recognised and bool(restored or _of_chain(attachments, sent, earlier))),
         frame=stored.frame,
         notes=stored.notes,
-        team_task=stored.team_task,
-        profile=stored.profile,
-        used_at=state[0],
-        costs=state[1],
         segments=stored.segments,
         older_kept=older,
     )
