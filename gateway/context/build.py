@@ -238,7 +238,7 @@ def _kept(request: ChatRequest, costs: bill.BranchCosts | None) -> Callable[[Win
         try:
             return passes.kept_in_pass(material, costs)
         except Exception as fault:  # noqa: BLE001 - the pass goes on without them
-            log.fault("economy_failed", fault, request_id=request.request_id)
+            log.fault("economy_failed", fault, step="kept_results", request_id=request.request_id)
             return ()
 
     return found

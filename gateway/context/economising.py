@@ -52,7 +52,7 @@ def with_room(measured: MeasuredInputs) -> MeasuredInputs:
     try:
         return _with_room(measured)
     except Exception as fault:  # noqa: BLE001 - a new pass decides everything
-        log.fault("economy_failed", fault, request_id=measured.inputs.request.request_id)
+        log.fault("economy_failed", fault, step="room", request_id=measured.inputs.request.request_id)
         return measured
 
 
@@ -93,7 +93,7 @@ def economised(proposal: WindowProposal, final: FinalFit) -> tuple[WindowProposa
         measured, made = _economised(_as_fitted(proposal.measured, final.fitted), final)
         final = shaped_on_arrival(measured, made)
     except Exception as fault:  # noqa: BLE001 - the window stays as it was
-        log.fault("economy_failed", fault, request_id=proposal.measured.inputs.request.request_id)
+        log.fault("economy_failed", fault, step="pass", request_id=proposal.measured.inputs.request.request_id)
         return proposal, final
     return (proposal if measured is proposal.measured else replace(proposal, measured=measured)), final
 
