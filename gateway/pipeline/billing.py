@@ -78,19 +78,12 @@ class OpenCalls:
             context = prepared.context
             tokens = context.fitted.tokens if context is not None else prepared.request.size // BYTES_PER_TOKEN
             calls.append(priced_prompt(route, tokens, prepared.facts.prices))
-        request, caller = run.asked, run.asked.caller
+        request = run.asked
         is_new = prepared.history is not None and prepared.history.created  # not stored yet: no bill can name it
         facts = {
-            "tenant": caller.tenant,
+            **request.on_ledger,
             "conversation_id": None if is_new else prepared.conversation_id,
             "completion_id": run.completion_id,
-            "model": request.model,
-            "stream": request.stream,
-            "end_user": request.end_user,
-            "agent": request.agent.agent_id if request.agent is not None else None,
-            "key_id": caller.key_id,
-            "project": caller.project,
-            "endpoint": request.api,
             "route": asked,
             "goal": request.options.goal.value,
         }
@@ -107,9 +100,7 @@ class OpenCalls:
         """Stores what a request's bill would be; `facts` are fields of the bill."""
         now = self._clock.now()
         self._process = self._process or process_name()
-        until = self._alive_until
-        is_due = until is None or until - now < OPEN_CALLS_ALIVE_FOR - timedelta(seconds=BEAT_SECONDS)
-        until = now + OPEN_CALLS_ALIVE_FOR if is_due else None
+        until = next_heartbeat(self._alive_until, now, OPEN_CALLS_ALIVE_FOR, BEAT_SECONDS)
         facts = {**facts, "at": at.isoformat(), "calls": [_as_json(call) for call in calls]}
         await self._store.open_call(turn.OpenCallRow(request_id, self._process, facts, until))
         self._alive_until = until or self._alive_until
@@ -140,6 +131,13 @@ class OpenCalls:
     async def drain(self, seconds: float) -> None:
         """Waits at shutdown for deletions under way."""
         await self._tasks.finish(seconds)
+
+
+def next_heartbeat(until: datetime | None, now: datetime, lifetime: timedelta, seconds: float) -> datetime | None:
+    """Returns until when a process is alive if it says so now; None while what it said last (`until`) is no older than
+    the `seconds` between two heartbeats."""
+    is_due = until is None or until - now < lifetime - timedelta(seconds=seconds)
+    return now + lifetime if is_due else None
 
 
 def priced_prompt(route: str, tokens: int, prices: dict[str, Decimal]) -> bill.CallCost:
@@ -311,7 +309,7 @@ def _meter(
         if found_bounces.cut or costs.cut or costs.bounced:
             costs = passes.with_marks(costs, found_bounces.cut, found_bounces.marks)
     except Exception as fault:  # noqa: BLE001 - a fault costs the meter, not the paid answer
-        log.fault("economy_failed", fault, request_id=prepared.request.request_id)
+        log.fault("economy_failed", fault, step="meter", request_id=prepared.request.request_id)
         return None, None
     if not report:
         return None, costs

@@ -17,6 +17,7 @@ from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types import turn
 from gateway.core.types.chat import ChatRequest
+from gateway.pipeline.billing import next_heartbeat
 from gateway.storage import ClaimStore, ConversationStore
 
 log = logs.get_logger("gateway.pipeline.idempotency")
@@ -135,9 +136,7 @@ class IdempotencyGate:
         """Takes the claim in the storage; returns None, or the record of the current holder. If the client leaves
         meanwhile, a claim that was taken is released again."""
         now = self._clock.now()
-        least = CLAIM_LIFETIME - timedelta(seconds=HEARTBEAT_SECONDS)
-        due = self._alive_until is None or self._alive_until - now < least
-        alive_until = now + CLAIM_LIFETIME if due else None
+        alive_until = next_heartbeat(self._alive_until, now, CLAIM_LIFETIME, HEARTBEAT_SECONDS)
         task = asyncio.create_task(self._claims.take(claim, alive_until=alive_until))
         try:
             record = await asyncio.shield(task)

@@ -106,14 +106,10 @@ class RelayedBills:
         model = call.deployment.model or UNKNOWN_MODEL
         facts = self._parts.router.facts(model, call.deployment)
         about = {
-            "tenant": call.caller.tenant,
-            "model": model[:MODEL_CHARS],
-            "endpoint": relayed_usage.RELAYED_ENDPOINTS[call.path],
+            **_on_ledger(call, model[:MODEL_CHARS]),
             "route": [model, call.deployment.route],
-            "key_id": call.caller.key_id,
-            "project": call.caller.project,
             "stream": False,
-            **dict.fromkeys(("conversation_id", "completion_id", "end_user", "agent")),
+            **dict.fromkeys(("end_user", "agent")),
         }
         prompt = priced_prompt(call.deployment.route, size // BYTES_PER_TOKEN, facts.prices)
         try:
@@ -315,15 +311,13 @@ def _entry(
         context_utilization=None,
         timings_ms=timings,
     )
-    endpoint = relayed_usage.RELAYED_ENDPOINTS[call.path]
-    stored = {**metadata.response_metadata(known), "context_utilization": None, "managed": False, "endpoint": endpoint}
+    own = _on_ledger(call, model)
+    stored = metadata.response_metadata(known)
+    stored |= {"context_utilization": None, "managed": False, "endpoint": own["endpoint"]}
     status: turn.TurnStatus = "complete" if answer.is_ended else call.status
     return turn.LedgerEntry(
         request_id=call.request_id,
-        tenant=call.caller.tenant,
-        conversation_id=None,
-        completion_id=None,
-        model=model,
+        **own,
         status=status,
         stream=call.stream,
         created_at=call.arrived_at,
@@ -331,12 +325,21 @@ def _entry(
         calls=calls,
         error_code=None if status == "complete" else call.error_code,
         end_user=call.caller.end_user(request.fields),
-        endpoint=endpoint,
-        key_id=call.caller.key_id,
-        project=call.caller.project,
         figures=cost.ledger_figures(stored, calls),
         failure=_failure(call.fault, status),
     )
+
+
+def _on_ledger(call: MeteredCall, model: str) -> dict[str, Any]:
+    return {
+        "tenant": call.caller.tenant,
+        "conversation_id": None,
+        "completion_id": None,
+        "model": model,
+        "endpoint": relayed_usage.RELAYED_ENDPOINTS[call.path],
+        "key_id": call.caller.key_id,
+        "project": call.caller.project,
+    }
 
 
 def _failure(fault: errors.GatewayError | None, status: turn.TurnStatus) -> turn.RequestFailure | None:

@@ -55,22 +55,15 @@ class TurnRecorder:
         stored, chains = await offload_if(is_large, turn_and_keys, settled, secret, is_stored=bool(is_stored))
         entry = turn.LedgerEntry(
             request_id=request.request_id,
-            tenant=request.caller.tenant,
+            **prepared.asked.on_ledger,
             conversation_id=prepared.conversation_id,
             completion_id=attempted.completion_id,
-            model=prepared.asked.model,
             status=outcome.status,
-            stream=request.stream,
             created_at=request.arrived_at,
             metadata=settled.metadata,
             document=settled.document,
             calls=settled.calls,
             error_code=outcome.error_code,
-            end_user=request.end_user,
-            agent=request.agent.agent_id if request.agent is not None else None,
-            key_id=request.caller.key_id,
-            project=request.caller.project,
-            endpoint=request.api,
             figures=cost.ledger_figures(settled.metadata, settled.calls, is_metered=_is_metered(settled)),
             failure=failure_of(attempted, with_words=stored is not None),
         )

@@ -282,6 +282,21 @@ class ChatRequest:
         return self.caller.end_user(self.forward)
 
     @property
+    def on_ledger(self) -> dict[str, Any]:
+        """The fields of its bill that are known before it is answered."""
+        caller = self.caller
+        return {
+            "tenant": caller.tenant,
+            "model": self.model,
+            "stream": self.stream,
+            "end_user": caller.end_user(self.forward),
+            "agent": self.agent.agent_id if self.agent is not None else None,
+            "key_id": caller.key_id,
+            "project": caller.project,
+            "endpoint": self.api,
+        }
+
+    @property
     def users(self) -> tuple[str, ...]:
         """The users that it names, or the one that the caller's token names; chains are recognised only for the same
         users."""
