@@ -94,16 +94,31 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
             context.utilization.without(cleared)
     said = bound_messages(prepared, messages) if items.SIGNED in fields or items.BOUND in fields else messages
     apart = not upstreams.PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(items.RESPONSES_ALONE)
-    return UpstreamPayload(without_items(said, request) if apart else said, forward, native, said)
+    sent = without_items(said, request) if apart else said
+    if not sent:  # hosted calls, or empty answers, and nothing else
+        raise errors.InvalidRequest("Nothing in the request is a message that this model takes.", param="messages")
+    return UpstreamPayload(sent, forward, native, said)
 
 
 def _heard(messages: list[Json], request: ChatRequest, deployment: ModelDeployment) -> list[Json]:
     """Converts stored answers with audio, which no upstream takes as it gave them: to ids while audio is asked for,
-    else to transcripts. What the client sends is its own."""
-    own = [None, *(message.get("audio") for message in request.messages)]
-    by_id = deployment.protocol == "openai" and "audio" in (request.forward.get("modalities") or ())
+    else to transcripts. What the client sends is its own, but only the provider of an audio knows its id.
+    Raises InvalidRequest: a message of the client's has an id alone, for another API; `param` names it."""
+    own, knows_ids = [message.get("audio") for message in request.messages], deployment.protocol == "openai"
+    by_id = knows_ids and "audio" in (request.forward.get("modalities") or ())
     now = request.arrived_at.timestamp() if by_id else None
-    return [each if each.get("audio") in own else items.as_history(each, now=now) for each in messages]
+    found = []
+    for message in messages:
+        audio = message.get("audio")
+        if audio is not None and not (knows_ids and audio in own):
+            message = items.as_history(message, now=now)
+            if not knows_ids and audio in own and "audio" in message and not message.get("content"):
+                text = "This model does not know the audio of another provider by its id; send its transcript."
+                raise errors.InvalidRequest(
+                    text, param=f"messages[{own.index(audio)}].audio", code="unsupported_parameter"
+                )
+        found.append(message)
+    return found
 
 
 def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json]:

@@ -299,6 +299,7 @@ async def test_s7_1_what_litellm_cannot_translate_is_a_400_that_names_the_field(
         await complete(deployment(SONNET), **fields)
     assert caught.value.param == param
     assert len(caught.value.message.split()) > 2
+    assert "litellm" not in caught.value.message
     assert not provider.called
 
 

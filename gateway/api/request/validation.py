@@ -205,11 +205,13 @@ def _check_parts(parts: list[Any], where: str) -> None:
 def _check_call(call: Any, where: str) -> None:
     if not isinstance(call, dict) or not isinstance(call.get("id"), str):
         raise errors.invalid(f"{where}.id", "must be a string")
-    function = call.get("function")
+    function, kind = call.get("function"), call.get("type")
     if not isinstance(call.get("custom"), dict | None):
         raise errors.invalid(f"{where}.custom", "must be an object")
+    if function is None and call.get("custom") is None and kind in (None, "function", "custom"):
+        raise errors.missing(f"{where}.{kind or 'function'}")
     if function is None:
-        return  # custom tools carry `custom` instead
+        return
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise errors.invalid(f"{where}.function.name", "must be a string")
     if not isinstance(function.get("arguments", ""), str):

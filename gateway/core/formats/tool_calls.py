@@ -55,6 +55,8 @@ def whole_calls(calls: Iterable[Json], ids: CallIds) -> list[Json]:
 
 def _whole_call(call: Json, ids: CallIds) -> Json:
     found = in_function(call)
+    if found.get("type") == "custom" and not any(isinstance(found.get(kind), dict) for kind in BODIES):
+        found = {**found, "custom": {}}
     call_id = ids.distinct(found.get("id"))
     if call_id != found.get("id"):
         found = {**found, "id": call_id}

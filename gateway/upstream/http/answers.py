@@ -258,7 +258,7 @@ class HttpChunkStream:
         self._fault: Exception | None = None
         """The fault of the stream after the chunks that were returned last."""
         self._rest = self._read()
-        self.headers = relayed_headers(self._said_headers)
+        self.headers = relayed_headers(self._said_headers, deployment)
         self.done = False
 
     @property
@@ -564,7 +564,7 @@ class HttpUpstream:
         answer = answered.completion or whole_mended(
             answered.value, request.body, deployment, answered.raw, answered.headers
         )
-        return JsonAnswer(answer, relayed_headers(answered.headers))
+        return JsonAnswer(answer, relayed_headers(answered.headers, deployment))
 
     async def whole(
         self,

@@ -45,7 +45,7 @@ class AnthropicUpstream:
                 _checked(answered.value, answered.raw, answered.headers, deployment), self._now()
             )
             completion = whole_mended(made, request.body, deployment, answered.raw, answered.headers)
-        return JsonAnswer(completion, relayed_headers(answered.headers))
+        return JsonAnswer(completion, relayed_headers(answered.headers, deployment))
 
     def stream(self, deployment: ModelDeployment, request: upstreams.UpstreamRequest) -> StreamOpener:
         body, betas = serializer.messages_request(request.body, request.native)

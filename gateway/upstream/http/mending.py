@@ -146,9 +146,8 @@ def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: Mod
     """Builds the error for an answer whose status, or whose body, reports a failure.
     `status`: below 400 for an error in the body of an answer with a good status; then the status that the error itself
     names counts, by its number or its name, else 502."""
-    key = deployment.api_key
-    if deployment.operator_key and key and len(key) >= MIN_SECRET:
-        raw = raw.replace(key.encode(), b"***")  # some providers quote the key that they refuse
+    if secret := _secret(deployment):
+        raw = raw.replace(secret.encode(), b"***")  # some providers quote the key that they refuse
     try:
         original: Any = jsons.loads(raw)
     except jsons.JSONDecodeError:
@@ -160,18 +159,30 @@ def refusal(status: int, raw: bytes, headers: Mapping[str, str], deployment: Mod
         error = errors.error_object(original)
         names = (str(error.get(name)) for name in ("code", "type"))
         status = named or next((BY_NAME[name] for name in names if name in BY_NAME), 502)
-    kept = relayed_headers(headers)
+    kept = relayed_headers(headers, deployment)
     if is_overflow(status, original):
         reported, limit = reported_tokens(original)
         return errors.UpstreamOverflow(original, kept, reported, limit or limit_alone(original), message_of(original))
     return errors.UpstreamRefused(status, original, kept, message_of(original))
 
 
-def relayed_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Returns the headers that are returned to the client (guarantee §1). Headers that make a client wait must be sane:
-    some clients would sleep for years, or fail on a value that is no number."""
+def _secret(deployment: ModelDeployment) -> str | None:
+    """Returns the operator's key, if the deployment is called with one that has to be hidden from clients."""
+    key = deployment.api_key
+    return key if deployment.operator_key and key and len(key) >= MIN_SECRET else None
+
+
+def relayed_headers(headers: Mapping[str, str], deployment: ModelDeployment) -> dict[str, str]:
+    """Returns the headers that are returned to the client (guarantee §1), those that `_is_fit`."""
     kept = {name.lower(): UNPRINTABLE.sub("", value) for name, value in headers.items() if RELAYED.match(name)}
-    return {name: value for name, value in kept.items() if name not in WAITS or is_sane_wait(name, value)}
+    return {name: value for name, value in kept.items() if _is_fit(name, value, deployment)}
+
+
+def _is_fit(name: str, value: str, deployment: ModelDeployment) -> bool:
+    """Returns whether a header may be returned: it does not quote the operator's key, nor makes a client wait beyond
+    sanity. Some clients would sleep for years, or fail on a value that is no number."""
+    secret = _secret(deployment)
+    return not (secret and secret in value) and (name not in WAITS or is_sane_wait(name, value))
 
 
 def is_sane_wait(name: str, value: str) -> bool:
@@ -202,13 +213,9 @@ def waited_for(headers: Mapping[str, str], now: datetime) -> float | None:
     return None
 
 
-def without_insane_waits(headers: Headers) -> Headers:
-    """Returns the headers unchanged, except for waits that no client could obey."""
-
-    def stays(name: str, value: str) -> bool:
-        return name not in WAITS or is_sane_wait(name, value)
-
-    return [pair for pair in headers if stays(pair[0].decode("latin-1"), pair[1].decode("latin-1"))]
+def fit_headers(headers: Headers, deployment: ModelDeployment) -> Headers:
+    """Returns the headers of a relayed answer, those that `_is_fit`."""
+    return [pair for pair in headers if _is_fit(pair[0].decode("latin-1"), pair[1].decode("latin-1"), deployment)]
 
 
 def decompressed_at_once(raw: bytes, encoding: str, max_bytes: int) -> bytes | None:
@@ -489,8 +496,7 @@ def whole_mended(
     for choice in choices:
         message = choice["message"]
         _mend_words(message)
-        if message.get("role"):
-            message["role"] = _role(message)
+        message["role"] = _role(message)
         legacy = message.get(LEGACY)
         if isinstance(legacy, dict) and not isinstance(legacy.get("arguments", ""), str):
             legacy = message[LEGACY] = {**legacy, "arguments": tool_calls.written(legacy["arguments"] or {})}

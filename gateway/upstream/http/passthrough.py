@@ -20,7 +20,7 @@ import httpx
 from gateway.core import errors, jsons
 from gateway.core.types import upstreams
 from gateway.core.types.chat import Headers, ModelDeployment
-from gateway.upstream.http.mending import MAX_ERROR_BYTES, check_refusal, without_insane_waits
+from gateway.upstream.http.mending import MAX_ERROR_BYTES, check_refusal, fit_headers
 from gateway.upstream.http_client import (
     CONTENT_LENGTH,
     END,
@@ -95,7 +95,7 @@ class RawAnswer:
         self.refusal: errors.UpstreamRefused | None = None
         """The answer as an error, if it is one."""
         self.status = connection.status
-        self.headers: Headers = without_insane_waits(connection.headers)
+        self.headers: Headers = fit_headers(connection.headers, deployment)
 
     async def check(self, method: str) -> None:
         """Checks that an error answer may be relayed. Raises UpstreamError: what the client gets instead."""

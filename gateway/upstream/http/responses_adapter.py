@@ -52,7 +52,7 @@ class ResponsesUpstream:
             except errors.UpstreamRefused as refused:
                 body = self._lighter(body, refused, deployment, request)
         completion = completion or whole_mended(made, request.body, deployment, answered.raw, answered.headers)
-        return JsonAnswer(completion, relayed_headers(answered.headers))
+        return JsonAnswer(completion, relayed_headers(answered.headers, deployment))
 
     @asynccontextmanager
     async def stream(

@@ -283,7 +283,7 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
                 text = f"The field {name!r} cannot be sent to the provider of {deployment.model!r}."
                 raise errors.InvalidRequest(text, param=name, code="unsupported_parameter")
             extra[name] = value
-    is_claude = upstreams.family_in(deployment.route) is upstreams.CLAUDE and not upstreams.is_routed(deployment)
+    is_claude = _is_claude(deployment)
     if found.get("messages") and (is_claude or provider_of(deployment) in GEMINIS):
         found["messages"] = sound_chat(found["messages"], is_claude=is_claude)
     _check_tools(found.get("tools"), typed=is_claude)
@@ -302,6 +302,10 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
     own = {"model": deployment.route, "num_retries": 0, "max_retries": 0, "_skip_mcp_handler": True}
     options = {k: v for k, v in deployment.options.items() if k != "modify_params"}
     return {**extra, **found, **keyed, **addressed, **headed, **options, **own}
+
+
+def _is_claude(deployment: ModelDeployment) -> bool:
+    return upstreams.family_in(deployment.route) is upstreams.CLAUDE and not upstreams.is_routed(deployment)
 
 
 def _check_tools(tools: Any, *, typed: bool) -> None:
@@ -412,6 +416,8 @@ class _LitellmCall:
         )
         async with self.translated():
             wanted = arguments(deployment, self._without_hints(body), self._owned())
+            if _is_claude(deployment) and not self._litellm.modify_params:  # which makes up a message
+                serializer.check_turns(wanted.get("messages") or ())
             wanted |= self._fitting_thinking(wanted)
             return await self._litellm.acompletion(**wanted, **self._transport(), timeout=timeout)
 
@@ -444,8 +450,8 @@ class _LitellmCall:
         hidden = getattr(response, "_hidden_params", None) or {}
         translated = hidden.get("additional_headers") or {}
         limits = {k: str(v) for k, v in translated.items() if k.startswith("x-ratelimit-")}
-        own = {k: v for k, v in mending.relayed_headers(self.wire.headers).items() if not k.startswith("anthropic-")}
-        return {**limits, **own}
+        relayed = mending.relayed_headers({**limits, **self.wire.headers}, self.deployment)
+        return {k: v for k, v in relayed.items() if not k.startswith("anthropic-")}
 
     @contextlib.asynccontextmanager
     async def translated(self) -> AsyncIterator[None]:

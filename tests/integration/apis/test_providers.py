@@ -209,6 +209,23 @@ def test_s1_an_answer_that_was_spoken_is_told_as_each_upstream_takes_it(
         assert {k: v for k, v in seen.body["messages"][1].items() if v} == {"role": "assistant", **told}
 
 
+@pytest.mark.parametrize("model", ["claude", "gemini"])
+def test_s7_1_what_a_provider_cannot_take_at_all_is_a_400_that_says_so(
+    client: OpenAI, provider: MockProvider, upstream: MockUpstream, model: str
+) -> None:
+    """Another provider's audio by its id alone, and a hosted call without details, in which nothing is said."""
+    spoken: Any = {"role": "assistant", "audio": {"id": "audio_1"}}
+    asked = len(provider.calls)
+    with pytest.raises(BadRequestError) as caught:
+        client.chat.completions.create(model=model, messages=[ASK, spoken, user("And now?")])
+    assert caught.value.param == "messages[1].audio"
+    searched: Any = [{"type": "web_search_call", "id": "ws_1", "status": "completed"}]
+    with pytest.raises(BadRequestError) as caught:
+        client.responses.create(model=model, input=searched)
+    assert caught.value.param == "input"
+    assert len(provider.calls) == asked
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_s1_thoughts_do_not_go_to_another_provider(
     client: OpenAI, provider: MockProvider, upstream: MockUpstream, streamed: bool

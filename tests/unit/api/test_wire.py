@@ -122,6 +122,8 @@ MESSAGES: list[tuple[list[Any], str]] = [
     ([{**assistant("x"), "thinking_blocks": [None]}], "messages[0].thinking_blocks[0]"),
     ([{**assistant("x"), "tool_calls": [{"function": {"name": "f"}}]}], "messages[0].tool_calls[0].id"),
     ([{**assistant("x"), "tool_calls": [{"id": "c", "function": {}}]}], "messages[0].tool_calls[0].function.name"),
+    ([{**assistant("x"), "tool_calls": [{"id": "c", "type": "function"}]}], "messages[0].tool_calls[0].function"),
+    ([{**assistant("x"), "tool_calls": [{"id": "c", "type": "custom"}]}], "messages[0].tool_calls[0].custom"),
     (
         [{**assistant("x"), "tool_calls": [{"id": "c", "type": "custom", "custom": "s"}]}],
         "messages[0].tool_calls[0].custom",

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core import errors
 from gateway.core.types.chat import ModelDeployment
-from gateway.upstream.http.mending import refusal, relayed_headers
+from gateway.upstream.http.mending import fit_headers, refusal, relayed_headers
 from gateway.upstream.http_client import NotHttp, translated
 from tests.support.faults.overflows import OVERFLOWS
 
@@ -230,5 +230,16 @@ def test_an_answer_that_is_not_http_is_no_fault_of_our_own() -> None:
 def test_only_the_headers_of_the_contract_come_back() -> None:
     kept = {"x-ratelimit-remaining-tokens": "1", "openai-version": "2", "retry-after": "3", "retry-after-ms": "4"}
     others = {"set-cookie": "a", "x-request-id": "b", "server": "c", "content-length": "9", "x-other": "d"}
-    assert relayed_headers({**kept, **others}) == kept
-    assert relayed_headers({"X-RateLimit-Limit": "5"}) == {"x-ratelimit-limit": "5"}
+    assert relayed_headers({**kept, **others}, OWN) == kept
+    assert relayed_headers({"X-RateLimit-Limit": "5"}, OWN) == {"x-ratelimit-limit": "5"}
+
+
+def test_s7_a_header_that_quotes_the_operators_key_does_not_come_back() -> None:
+    """Neither from a call nor from a relayed one."""
+    quoting = {"openai-debug": "used sk-secret now", "x-ratelimit-key": "sk-secret"}
+    operators = replace(OWN, api_key="sk-secret", operator_key=True)
+    assert relayed_headers({**quoting, "openai-version": "2"}, operators) == {"openai-version": "2"}
+    raw = [(b"x-debug", b"sk-secret"), (b"x-other", b"1")]
+    assert fit_headers(raw, operators) == [(b"x-other", b"1")]
+    clients = replace(OWN, api_key="sk-secret", operator_key=False)
+    assert relayed_headers(quoting, clients) == quoting, "a client knows its own key"

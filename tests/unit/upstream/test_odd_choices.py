@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from gateway.api.request.validation import check_message
 from gateway.core.jsons import Json
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.http.mending import StreamMender, check_choices, whole_mended
@@ -99,3 +100,10 @@ def test_usage_is_read_wherever_an_upstream_tells_it_and_once(chunk: Json) -> No
         assert {name: found["usage"][name] for name in TOLD} == TOLD
     nothing = {"choices": [{**STOP, "usage": None}], "x_groq": {"id": "g"}}
     assert "usage" not in StreamMender(ONE, {}).mended(nothing)[0]
+
+
+def test_s1_9_an_answer_without_a_role_and_a_bare_freeform_call_may_be_sent_again() -> None:
+    message: Json = {"content": None, "tool_calls": [{"id": "c", "type": "custom"}]}
+    answer = whole_mended({"id": "a", "choices": [{"index": 0, "message": message}]}, {}, ONE)
+    check_message(answer["choices"][0]["message"], "messages[1]")
+    assert answer["choices"][0]["message"]["role"] == "assistant"

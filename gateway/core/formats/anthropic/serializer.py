@@ -650,6 +650,7 @@ def messages_request(body: Mapping[str, Any], native: Mapping[str, Any] | None =
     betas = own.pop(BETA, None) or []
     found: Json = {name: body[name] for name in SAME if body.get(name) is not None}
     found["max_tokens"] = body.get("max_completion_tokens") or body.get("max_tokens") or DEFAULT_MAX_TOKENS
+    check_turns(body.get("messages") or ())
     system, found["messages"] = as_turns(body.get("messages") or ())
     if system:
         found["system"] = system
@@ -664,6 +665,13 @@ def messages_request(body: Mapping[str, Any], native: Mapping[str, Any] | None =
     _with_effort(found, body, own)
     others = {k: v for k, v in body.items() if k not in TRANSLATED and k not in CHATS_ALONE and v is not None}
     return {**found, **others, **own}, [name for name in betas if isinstance(name, str)]
+
+
+def check_turns(messages: Iterable[Mapping[str, Any]]) -> None:
+    """Raises InvalidRequest: the system alone speaks, which no model of Anthropic's accepts."""
+    if all(message.get("role") in INSTRUCTION_ROLES for message in messages):
+        text = "This model needs at least one message that is not the system's or a developer's."
+        raise errors.InvalidRequest(text, param="messages")
 
 
 def _with_tools(found: Json, body: Mapping[str, Any], native: Any) -> None:

@@ -220,6 +220,12 @@ def test_s10_9_limits_and_choices() -> None:
     assert not {"seed", "stream_options", "stop", "response_format"} & found.keys()
 
 
+def test_s7_1_the_system_alone_is_no_request() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        messages_request({"model": "c", "messages": [{"role": "developer", "content": "Be brief."}]})
+    assert caught.value.param == "messages"
+
+
 def test_s10_9_effort() -> None:
     """§10.9: an effort that the operator configured is a budget to think with, unless the client says something."""
     body: Json = {"model": "c", "messages": [USER], "reasoning_effort": "medium", "max_tokens": 8000}
