@@ -1,7 +1,6 @@
 """A request to the APIs over what is stored: authenticated, read, answered by a function."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gateway.api.auth import KeyAuthenticator, check_known, is_unnamed
@@ -10,6 +9,7 @@ from gateway.api.request.validation import CONVERSATION_ID, check_conversation_i
 from gateway.api.server.asgi import LARGE_BODY, Receive, Scope, Send, answer_headers, json_body, read_body, send_json
 from gateway.api.server.middleware import note_caller
 from gateway.core import errors
+from gateway.core.frozen_records import record
 from gateway.core.tasks import offload_if
 from gateway.core.types import audit_log
 from gateway.core.types.chat import RequestCaller
@@ -17,7 +17,7 @@ from gateway.core.types.chat import RequestCaller
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReceivedBody:
     """A request's body as received, and its caller."""
 
@@ -49,7 +49,7 @@ async def received(
     return ReceivedBody(caller, raw)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ApiCall:
     """A request to this API, read and authenticated; `path` and `query` are its parameters."""
 

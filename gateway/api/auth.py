@@ -7,7 +7,7 @@ import hmac
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.clock import SystemClock
 from gateway.core.config import setting_sections
+from gateway.core.frozen_records import record
 from gateway.core.types import chat, keys
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.keys import KeyPolicy, StoredKey
@@ -32,7 +33,7 @@ UNKNOWN_KEY = "This API key is not known here. Send one as 'Authorization: Beare
 EXPIRED = "This API key has expired."
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _KeptKey:
     key: StoredKey | None
     until: float
@@ -129,7 +130,7 @@ ASK_AGAIN = 5.0
 """Seconds after which the storage is asked again for the secret, if only the id of a configured key needs it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _ConfiguredKey:
     digest: bytes = field(repr=False)
     entry: setting_sections.ApiKey = field(repr=False)

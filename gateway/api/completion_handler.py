@@ -38,6 +38,7 @@ from gateway.api.server.middleware import as_gateway_error, note_caller, note_fa
 from gateway.core import errors, ports
 from gateway.core.config.settings import Settings
 from gateway.core.formats.stream_record import Chunks
+from gateway.core.frozen_records import record
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types import chat, turn
 from gateway.core.types.chat import ChatRequest, RequestCaller
@@ -51,7 +52,7 @@ SEMANTIC_HEADERS = GATEWAY_HEADERS | {b"x-claude-code-session-id", b"anthropic-b
 REPLAYED = {"idempotent-replayed": "true"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyedRequest:
     """A request with an `Idempotency-Key`. `meaning` holds the headers that change what is asked for, as bytes."""
 
@@ -135,7 +136,7 @@ class NamedEvents(Protocol):
     def end(self) -> Iterable[dict[str, Any]]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NamedEventWriter:
     """A streamed answer as events under their names (a `StreamWriter`)."""
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
@@ -17,6 +16,7 @@ from pydantic import (
 )
 
 from gateway.core import errors
+from gateway.core.frozen_records import record
 
 T = TypeVar("T")
 MAX_SESSION_CHARS = 256
@@ -61,7 +61,7 @@ class RequestFields(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, hide_input_in_errors=True)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BrokenRule:
     """A rule that the value at `place` breaks; `rule` follows the name of the field: `must be a number`."""
 

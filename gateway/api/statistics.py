@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gateway.api.auth import KeyAuthenticator
@@ -15,6 +15,7 @@ from gateway.context import decision
 from gateway.core import errors, ports
 from gateway.core.config import exposure
 from gateway.core.config.settings import Settings
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import refusals
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
@@ -33,7 +34,7 @@ Statistics = shape(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ObservedParts:
     """The parts of the gateway that statistics report."""
 

@@ -11,7 +11,6 @@ import math
 import re
 from base64 import urlsafe_b64decode
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 
 from gateway.core import errors, ports
 from gateway.core.config import setting_sections
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.types.keys import KeyPolicy
 from gateway.upstream import HttpIdentityDocuments
@@ -89,7 +89,7 @@ class Published:
             self._asking = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Expected:
     """The claims that a token must have in addition to its issuer. `nonce`: of an id token alone."""
 
@@ -360,7 +360,7 @@ def _reason(fault: Exception) -> str:
     return "its signature does not hold" if kind == "BadSignatureError" else "it is malformed, or lacks claims"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PublicKey:
     """A key that an issuer publishes for signatures."""
 

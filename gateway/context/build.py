@@ -23,6 +23,7 @@ from gateway.context.window.fit import count_full, fit
 from gateway.context.window.fitting import MIN_CACHED_TOKENS, FittingSteps, SelectionLimits, no_results
 from gateway.core import errors, ports
 from gateway.core.formats.anthropic import edits
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import offload_if
 from gateway.core.types import bill, upstreams
@@ -77,7 +78,7 @@ class RequestRanking:
         return await offload_if(not small, work, *args, **kwargs)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PassageRanking:
     """What ranks passages: cached indexes of contents, and an embedder if one is configured."""
 
@@ -92,7 +93,7 @@ class PassageRanking:
         return RequestRanking(request.caller.tenant, self.indexes, meaning)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MeasuredInputs:
     """What a context is made of, and its size before anything is left out.
 
@@ -127,7 +128,7 @@ class MeasuredInputs:
         return material.turns_before + sum(message.role == "assistant" for message in material.messages)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowProposal:
     """A window that fits, made by the heuristic, and whether a model's plan is called for."""
 
@@ -157,7 +158,7 @@ class WindowProposal:
         return measured.counting.message({"role": "user", "content": list(natives.values())}) <= SMALL_SHARE * budget
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FinalFit:
     """What will be forwarded. `follows_plan`: by the plan; else `fallback_reason` gives the reason, if a plan was
     called for. A plan that is followed may have a reason, too: why a summary is missing."""

@@ -31,6 +31,7 @@ from gateway.context.whole_files import NO_FILES, NO_OWN_FILES, NativeFiles, Nat
 from gateway.conversations import message_forms, rebuild
 from gateway.core import ids, ports
 from gateway.core.config.settings import ContextSettings
+from gateway.core.frozen_records import record
 from gateway.core.types import conversation, memory, recall, tool_steps, upstreams, window
 from gateway.core.types.artifacts import LAST_EARLIER, Artifact, FilePlace
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts, PromptBudget
@@ -48,7 +49,7 @@ NO_EARLIER = EarlierMessages()
 OnForwarded = Callable[[ConversationHistory, NativeFiles], Awaitable[ConversationHistory]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestFiles:
     """Texts of `file` parts by (message, part): of messages that may be forwarded, of older ones, and of pinned ones
     that are older still. `cached` are digests of those in the cache. `native` are PDFs that are sent upstream
@@ -70,7 +71,7 @@ class MissingInput(Enum):
     OLDER_MESSAGES = "messages before those that were read, in a tool loop that has outgrown its window"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ContextInputs:
     """One request with all that its context is made from.
 

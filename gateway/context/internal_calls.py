@@ -17,6 +17,7 @@ from gateway.context.window.counting import REPLY_TOKENS
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.settings import ContextSettings
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import Cooldown
 from gateway.core.types import agents, bill, upstreams
@@ -305,7 +306,7 @@ class OpenBill:
     """Awaited before each call, with the most that it can use."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BilledModel:
     """One internal model of one request (an `InternalModel`). Every call is on the bill, failed calls included."""
 

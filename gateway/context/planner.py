@@ -31,6 +31,7 @@ from gateway.context.window.candidates import QuotableMessages, candidates, rece
 from gateway.context.window.extracts import absent, changeable
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.settings import ContextSettings
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types import agents, artifacts, upstreams
@@ -184,7 +185,7 @@ PROMPT_CHARS_PER_TOKEN = 2.5
 MIN_PROMPT_CHARS = 2000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PreparedPlan:
     """The summaries that could be made for a plan, by artifact id; `failed` are the reasons why others could not."""
 
@@ -293,7 +294,7 @@ async def _made(
 log = logs.get_logger("gateway.context.planning")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanResult:
     """A plan to follow, or the reason why there is none. A plan may have a reason, too: why a summary that it wants
     could not be made.
@@ -326,7 +327,7 @@ class PlannerAccess:
     begin: Begin | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestPlanners:
     """The internal models that one request may use; their calls are added to its bill."""
 

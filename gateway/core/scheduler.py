@@ -4,9 +4,9 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from gateway.core import errors
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation.logs import get_logger
 
 JITTER = 0.1
@@ -14,7 +14,7 @@ JITTER = 0.1
 log = get_logger("gateway.core.scheduler")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NextRun:
     """The seconds until a job runs again, if they differ from its schedule."""
 

@@ -2,10 +2,10 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from gateway.core.frozen_records import record
 from gateway.core.types import places
 from gateway.core.types.files import DOCUMENT_KINDS, document_digest
 from gateway.core.types.places import TextPlaces
@@ -29,7 +29,7 @@ INLINE_DOCUMENT_BYTES = 2**18
 """A longer document is read in a process of its own, whatever its kind; plain text needs no reading."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReadOptions:
     """How documents are read. `ocr`: images of text are recognized where the program for it is installed. `seconds`:
     the time that the whole document may take. `careful`: only readers in pure Python, since another one crashed. `cut`:
@@ -42,12 +42,15 @@ class ReadOptions:
     cut: tuple[int, ...] = ()
 
 
+NO_OPTIONS = ReadOptions()
+
+
 def unpackable(size: int, most: int) -> int:
     """Returns how many bytes a file of `size` bytes may unpack to, at most `most`: small honest files need no more."""
     return min(most, max(MIN_UNPACKED, MAX_RATIO * size))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PageFacts:
     """A page of a PDF. `width`, `height`: points. `has_picture`: an image or drawing fills a notable part of it."""
 
@@ -56,7 +59,7 @@ class PageFacts:
     has_picture: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reading:
     """The result of reading a document.
 
@@ -109,7 +112,7 @@ class Reading:
         return cls(str(found["text"]), notes, tuple(map(int, found["empty"])), pages)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DocumentOwner:
     """The tenant whose document is read, in whose turn. `keeps`: its text may be cached beyond the request."""
 
@@ -117,7 +120,7 @@ class DocumentOwner:
     keeps: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DocumentFile:
     """A document's bytes, the claimed kind of document (a key of `DOCUMENT_KINDS`), and its name."""
 
@@ -136,7 +139,7 @@ class DocumentFile:
         return DOCUMENT_KINDS[self.kind].apart or (self.kind != "text" and len(self.raw) > INLINE_DOCUMENT_BYTES)
 
 
-def read(file: DocumentFile, options: ReadOptions = ReadOptions()) -> Reading:
+def read(file: DocumentFile, options: ReadOptions = NO_OPTIONS) -> Reading:
     """Reads the document by its kind. Raises UnreadableDocument: the bytes are no document of that kind."""
     reader = import_module(f"gateway.documents.{DOCUMENT_KINDS[file.kind].reader}")
     reading: Reading = reader.read(file.raw, options)

@@ -11,10 +11,10 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from gateway.core.frozen_records import record
 from gateway.core.types import places
 from gateway.documents.document import ReadOptions
 from gateway.documents.sandbox_worker import tell_progress
@@ -30,7 +30,7 @@ MAX_PIXELS = 12_000_000
 DIES_WITH_PARENT, KILL = 1, 9
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecognizedText:
     """Texts by page number, and the notes on them."""
 

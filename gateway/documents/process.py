@@ -25,7 +25,7 @@ import gateway
 from gateway.core import errors
 from gateway.core.fair_queue import SharedRoom
 from gateway.core.instrumentation import logs
-from gateway.documents.document import DocumentFile, Reading, ReadOptions, UnreadableDocument, read
+from gateway.documents.document import NO_OPTIONS, DocumentFile, Reading, ReadOptions, UnreadableDocument, read
 from gateway.documents.sandbox_worker import NOBODY, TEXT_BYTES, TOO_MUCH, UNREADABLE
 
 log = logs.get_logger("gateway.documents")
@@ -42,7 +42,6 @@ PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]); from gateway.documents.sandbox_worker import main; sys.exit(main())"
 )
 """Run with the folder that holds the package, and the descriptor to which progress is written."""
-NO_OPTIONS = ReadOptions()
 CRASHES = frozenset({-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE, -signal.SIGTRAP})
 """Exit codes of a process whose own fault ended it."""
 MAY_HOLD_PDF = frozenset({"pdf", "mail", "msg", "zip", "tar"})

@@ -9,7 +9,7 @@ import datetime
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from functools import cache, partial
@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 
 from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook, PasswordError
 
+from gateway.core.frozen_records import record
 from gateway.core.types import places
 from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
 from gateway.documents.html import html_text
@@ -64,7 +65,7 @@ class _NoFormat(Exception):
     """The code is one of dates, or broken."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _PlainSection:
     """A section whose digit places are adjacent, as in nearly all: it is computed in floats, since a sheet has millions
     of cells. `least`: places after the point that are always shown."""
@@ -93,7 +94,7 @@ class _PlainSection:
         return f"{self.before}{digits}{self.after}", rounded == scaled
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _FormatSection:
     items: tuple[Item, ...]
     operator: str = ""
@@ -332,7 +333,7 @@ MAX_SHAPES = 1000
 UNCALCULATED = re.compile(rb"</f>(?:<v ?/>|<v></v>)?</c>")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SheetParts:
     """Parts of one sheet. `errors`: column (from 0) and text, by row (from 0). `comments`: `Comment on B4: …`.
     `shapes`: `Text box at B4: …`, and whether all could be read. `formatted`: yields the cells with a format."""

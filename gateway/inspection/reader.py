@@ -1,10 +1,11 @@
 """Reads what is to be explained: a page of a conversation, a request by its id."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gateway import retrieval
 from gateway.core import errors
+from gateway.core.frozen_records import record
 from gateway.core.tasks import offload_if
 from gateway.core.types import conversation, past_turns, turn
 from gateway.core.types.artifacts import Artifact
@@ -26,7 +27,7 @@ MAX_BEFORE = 8
 """Earlier requests that are searched for the last one of the same model."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnChoice:
     """Which turns of a branch: the last `limit`, those before or after the turn that begins with a message, or those
     around turn number `turn`, none if that does not exist. `with_words`: with the content of their messages."""
@@ -56,6 +57,9 @@ class TurnChoice:
         return range(at + 1, min(count, at + 1 + self.limit))
 
 
+LAST_TURNS = TurnChoice()
+
+
 class ExplanationReader:
     """Reads for the web UI and commands. `tenant`: whose rows may be seen; None: everybody's."""
 
@@ -69,7 +73,7 @@ class ExplanationReader:
         conversation_id: str,
         *,
         branch: str | None = None,
-        choice: TurnChoice = TurnChoice(),
+        choice: TurnChoice = LAST_TURNS,
     ) -> ExplainedConversation:
         """Reads some turns of a branch and explains them.
         `branch`: the branch's last message; None, or a message of the current branch: that one.

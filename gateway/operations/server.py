@@ -27,6 +27,7 @@ from gateway.core import errors, printing
 from gateway.core.config import exposure
 from gateway.core.config.loading import ConfigurationError
 from gateway.core.config.settings import Settings
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs, metrics
 from gateway.core.instrumentation.metrics import SharedCounts
 from gateway.inspection import settings_in_force
@@ -341,7 +342,7 @@ workers_log = logs.get_logger("gateway.operations.workers")
 Work = Callable[["WorkerFacts"], int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkerFacts:
     """What a worker knows of the others: its number, the shared counts, and a pipe that closes when the process that
     started it ends."""

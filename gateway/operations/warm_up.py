@@ -8,7 +8,6 @@ import gc
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 from gateway.api import RequestArrival, load_jose, validation
@@ -16,6 +15,7 @@ from gateway.context import ContextManager, ContextSources
 from gateway.context.tokens import CounterRegistry
 from gateway.core import ids, ports
 from gateway.core.config.settings import Settings
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.types.chat import ModelFacts, PromptBudget, RequestCaller
 from gateway.documents import file_reader
@@ -39,7 +39,7 @@ REHEARSED = "\n\n".join(
 QUESTION = "Who keeps lamp 77, and since when?"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WarmUpPiece:
     """One thing to load, and its name in the log."""
 

@@ -31,7 +31,7 @@ WHO_ANSWERED = "x-gateway-model"
 """The header that names a fallback model that answered."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeptFrame:
     """The frame of an unstored conversation as it was found: its JSON, in which forms are ranges of what the client
     sends, the artifacts' ids in it, and how many answers were given since it was written."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from gateway.core import errors, jsons
 from gateway.core.formats.stream_record import Chunks
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.jsons import Json
 from gateway.core.scheduler import repeating
@@ -29,7 +30,7 @@ CLIENT_ROLES = (*conversation.INSTRUCTION_ROLES, "user")
 """Roles of the messages that a client writes itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplayedRequest:
     """A request to replay: the messages that it brings, system messages included, and who is asked. `model` is None
     where no model answered it here. `agent` is the chat's own field. `until`: when its answer was committed."""
@@ -40,7 +41,7 @@ class ReplayedRequest:
     until: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplayedResult:
     """A stored tool result, with the name and arguments of the call that it answered."""
 
@@ -49,7 +50,7 @@ class ReplayedResult:
     body: Json
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnToReplay:
     """A turn with the requests to replay. Steps of tool loops are not among these: `results` answer the calls that the
     model makes again. `before` is the message before the turn on its own branch."""
@@ -187,14 +188,14 @@ Make = Callable[[ReplayedRequest, Sequence[Json], BranchPoint], ChatRequest]
 """Makes the chat request that asks an agent or model, with these messages, on that branch."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplayBegun:
     """The first model has begun to answer."""
 
     replay: past_turns.ReplayRun
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplayText:
     """A piece of an answer."""
 
@@ -206,7 +207,7 @@ Entries = tuple[turn.LedgerEntry, ...]
 """Entries of the ledger."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplayTurnEnd:
     """The outcome of a turn: its requests so far, the last answer, and the calls that cannot be answered here."""
 
@@ -221,7 +222,7 @@ ReplayEvent = ReplayBegun | ReplayText | ReplayTurnEnd
 Emit = Callable[[ReplayEvent], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplayWork:
     """A replay to run: `turns` are all of the replay, `make` makes requests, `given` are tool results that the client
     brings, by the ids of calls."""

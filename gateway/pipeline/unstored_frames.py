@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import os
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -16,6 +16,7 @@ from gateway.context import compact
 from gateway.context.assembly import ARTIFACT_ID
 from gateway.context.window import PromptCounter
 from gateway.core import errors, jsons, ports
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import offload_if
 from gateway.core.types import bill, chain, items, memory, tool_steps
@@ -61,7 +62,7 @@ SHORT_INPUTS = "short inputs"
 log = logs.get_logger("gateway.pipeline.unstored_frames")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _FrameKey:
     """Computes the digests of one tenant's requests to one model; the secret is the same in all replicas."""
 

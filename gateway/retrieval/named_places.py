@@ -3,8 +3,8 @@ third slide` (guarantee §14.2). Loads nothing heavy: the server uses it for eac
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from gateway.core.frozen_records import record
 from gateway.core.types import places
 
 _KINDS = {
@@ -50,7 +50,7 @@ MIN_NAME = 3
 """Shorter names may occur in a question by chance."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NamedPlaces:
     """`asked` is the question in lower case; `numbered` are the kinds and numbers of its pages, slides, chapters and
     notebook cells, `lines` the first and last number of each range of lines or rows."""

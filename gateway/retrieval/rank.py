@@ -6,7 +6,7 @@ expensive`: the highest price, cost, fare …).
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from functools import cache
 from itertools import islice, zip_longest
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gateway.core.frozen_records import record
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
 from gateway.retrieval.chunks.split import fields_of, passages
 from gateway.retrieval.corpus import (
@@ -137,7 +138,7 @@ MORE = re.compile(r"\b(most|least)\s+(?:\w+ly\s+)?(\w+)", re.IGNORECASE)
 QUESTION_WORD = re.compile(r"\w+")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SuperlativeQuestion:
     """A question for the highest (1) or lowest (-1) value of a field.
 
@@ -213,7 +214,7 @@ NO_QUANTITIES = frozenset(["id", "zip", "phone"])
 """Names of fields whose numbers have no meaningful order."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _FieldRecord:
     """A record's chunks, and its values by the names of their fields (`stop price`)."""
 
@@ -264,7 +265,7 @@ def _best_field(
     """Returns worth, name and direction of the field that is asked for; None if the records have no such field."""
     best: tuple[float, str, int] | None = None
     likely = [(term, sign) for word, sign in asked.fields for term, _ in lexicon.question(word)[:1]]
-    for name in dict.fromkeys(name for record in records for name, _ in record.fields):
+    for name in dict.fromkeys(name for each in records for name, _ in each.fields):
         own = name.rpartition(" ")[2]
         if own.lower() in NO_QUANTITIES:
             continue
@@ -289,12 +290,12 @@ def _is_filled(records: Sequence[_FieldRecord], name: str) -> bool:
 def _extreme(corpus: SourceCorpus, records: Sequence[_FieldRecord], name: str, sign: int) -> list[list[int]]:
     """Returns for each of the records with the most extreme values its first chunk and the one that holds the value."""
     found = []
-    for record in records:
-        values = [(n * sign, v) for each, v in record.fields if each == name and (n := quantity(v)) is not None]
+    for entry in records:
+        values = [(n * sign, v) for each, v in entry.fields if each == name and (n := quantity(v)) is not None]
         if values:
-            found.append((*max(values, key=lambda value: value[0]), record))
+            found.append((*max(values, key=lambda value: value[0]), entry))
     found.sort(key=lambda each: -each[0])
-    return [_holding(corpus, record, name, value) for _, value, record in found[:FIRST]]
+    return [_holding(corpus, entry, name, value) for _, value, entry in found[:FIRST]]
 
 
 def _holding(corpus: SourceCorpus, record: _FieldRecord, name: str, value: Any) -> list[int]:
@@ -414,7 +415,7 @@ FOLLOWING = 2
 """Further records ranked after the one that is asked for: people do not all count from the same line."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NamedPosition:
     """The numbers of the text, and of the record in it, that a question asks for: from 0 on, from the end if negative
     (-1: the last), None if not stated.

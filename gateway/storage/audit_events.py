@@ -52,7 +52,7 @@ def append(connection: sa.Connection, event: audit_log.NewEvent, at: datetime) -
         digest=b"",
     )
     added = replace(added, digest=digest_of(secret, added))
-    columns = {name: getattr(added, name) for name in audit_log.TrailEvent.__slots__ if name != "object_id"}
+    columns = {name: getattr(added, name) for name in audit_log.TrailEvent.__annotations__ if name != "object_id"}
     connection.execute(EVENTS.insert().values(**columns, object=added.object_id))
 
 
@@ -203,7 +203,7 @@ def event_json(event: audit_log.TrailEvent) -> dict[str, Any]:
         details = json.loads(event.details)
     except ValueError:  # the row is damaged, which a check finds
         details = event.details
-    told = {name: getattr(event, name) for name in audit_log.TrailEvent.__slots__}
+    told = {name: getattr(event, name) for name in audit_log.TrailEvent.__annotations__}
     digests = {name: told[name].hex() for name in ("previous_digest", "digest")}
     return {**told, "at": event.time, "details": details, **digests}
 

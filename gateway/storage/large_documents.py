@@ -9,7 +9,6 @@ that no transaction names are deleted.
 import asyncio
 import base64
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -19,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from gateway.core import ports
+from gateway.core.frozen_records import record
 from gateway.core.types import places
 from gateway.core.types.places import IndexClaim, LargeIndex, RegionPlace, TextRegion
 from gateway.storage.database import schema
@@ -116,7 +116,7 @@ KEPT = timedelta(hours=1)
 """How long a text waits for the transaction that names it: longer than that takes."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ArrivingTexts:
     """Stores large texts before their turn is committed; each method is one or more short transactions.
     `index_chars`: from how many characters an attachment is a large document; None: none is. `stored` is called after

@@ -337,7 +337,7 @@ def as_record(row: Any) -> FileRecord:
     return FileRecord(**values)
 
 
-_FIELDS = {name: files.c["bytes" if name == "size" else name] for name in FileRecord.__slots__}
+_FIELDS = {name: files.c["bytes" if name == "size" else name] for name in FileRecord.__annotations__}
 COLUMNS = tuple(_FIELDS.values())
 """The columns of a file's record."""
 

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 
 from gateway.core import ports
+from gateway.core.frozen_records import record
 from gateway.core.types import upstreams
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment
 
@@ -13,7 +13,7 @@ async def _same(answer: JsonAnswer) -> JsonAnswer:
     return answer
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UpstreamPassage:
     """One call on its way through a wrapper: what is sent on, and how its answer or stream is returned."""
 

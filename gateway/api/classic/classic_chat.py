@@ -23,6 +23,7 @@ from gateway.api.shapes import Error, Json, either, shape
 from gateway.core import errors, jsons
 from gateway.core.config.settings import Settings
 from gateway.core.formats.stream_record import Chunks
+from gateway.core.frozen_records import record
 from gateway.core.types import artifacts, bill, memory, tool_steps
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.pipeline import entity_memory
@@ -239,7 +240,7 @@ class ClassicAdapter(ChatAdapter):
         return _ClassicEvents(self._answer)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _ClassicEvents:
     answer: AnswerParts
 

@@ -2,7 +2,7 @@
 prompt profile that a message calls for (guarantee §11.10). Each uses the same parts as its counterpart below `/v1/`."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from typing_extensions import TypedDict
@@ -22,6 +22,7 @@ from gateway.api.shapes import IsoTime, Json, many, said, shape, shown
 from gateway.api.statistics import Statistics, StatisticsEndpoint
 from gateway.core import errors, names
 from gateway.core.config.settings import Settings
+from gateway.core.frozen_records import record
 from gateway.core.tasks import offload_if
 from gateway.core.types import conversation, memory, records, tool_steps
 from gateway.core.types.conversation import ConversationMessage, ConversationRef, StoredConversation
@@ -92,7 +93,7 @@ ProfileInfo = shape(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClassicStorage:
     """Where conversations and the entities that they are about are stored, and cached in the process."""
 

@@ -27,6 +27,7 @@ from gateway.api.shapes import AgentName, Json, NamedConversation, Usd, either, 
 from gateway.billing import cost
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.settings import Settings
+from gateway.core.frozen_records import record
 from gateway.core.types import bill, chat, keys, past_turns, turn
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import BranchPoint
@@ -299,7 +300,7 @@ class _PlannedReplay(NamedTuple):
     bills: dict[str, past_turns.PastBill]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _ReplayCaller:
     """Who asks, for which conversation, and whether they have left. `name`: the name of the replay, where an
     `Idempotency-Key` determines it. `scope`: that of the request; None: the web UI asks."""

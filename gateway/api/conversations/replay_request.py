@@ -1,7 +1,7 @@
 """The body of a replay, and the chat requests that it consists of (guarantee §11.18)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -11,6 +11,7 @@ from gateway.api.request.gateway_fields import ContextField, Name, is_name
 from gateway.api.request.validation import ModelName, RequestArrival, parse_chat_request
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.settings import Settings
+from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
 from gateway.core.types import past_turns
 from gateway.core.types.chat import ChatRequest, RequestCaller
@@ -134,7 +135,7 @@ def check_turns(turns: Sequence[turn_replays.TurnToReplay], change: past_turns.R
             raise errors.invalid(f"agents.{name}", "names no agent that answers in these turns")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestMaker:
     """Makes the chat requests of a replay, validated as any other (`parse_chat_request`)."""
 

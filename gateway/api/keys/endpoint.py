@@ -1,7 +1,7 @@
 """`/v1/gateway/keys`: for administrators; `…/self` for holders of a key (guarantee §12.1)."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from gateway.api.server.asgi import Receive, Scope, Send, json_body, read_body, 
 from gateway.api.server.middleware import note_caller
 from gateway.api.shapes import ListObject
 from gateway.core import errors
+from gateway.core.frozen_records import record
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.keys import KeyPolicy, StoredKey
 from gateway.storage import stored_keys
@@ -28,7 +29,7 @@ RecordOf = Callable[[RequestCaller, Scope], stored_keys.Record | None]
 """Returns who is notified of this caller's changes, in the transaction of the change."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeyRequest:
     """An administrator's request, by the API or the web UI. `record`: is notified of a change, in its transaction."""
 

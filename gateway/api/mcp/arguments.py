@@ -1,13 +1,13 @@
 """The tools of the MCP server: names, descriptions, arguments, and the schemas of arguments and results."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from gateway.api.fields import RequestFields
 from gateway.api.request.remembered_entities import ThingField
+from gateway.core.frozen_records import record
 from gateway.core.types import memory
 
 MAX_QUERY_CHARS = 1000
@@ -83,7 +83,7 @@ class RememberArguments(ToolArguments):
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolFacts:
     name: str
     title: str

@@ -1,12 +1,12 @@
 """The caller of a tool of the MCP server."""
 
-from dataclasses import dataclass
+from gateway.core.frozen_records import record
 
 ASKER = "gateway.mcp.asker"
 """The key of the scope under which a request has its `McpCaller`."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class McpCaller:
     """The caller of a request. `user`: the user that its token names, if any."""
 

@@ -1,7 +1,6 @@
 """The tools: checks their arguments, searches the past and the memory of one tenant, renders what was found."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -20,6 +19,7 @@ from gateway.api.request.validation import CONVERSATION_ID, check_conversation_i
 from gateway.context.assembly import BLOCK_TAG, ITEM_TAG, render
 from gateway.core import errors, ids, names
 from gateway.core.fair_queue import SharedRoom
+from gateway.core.frozen_records import record
 from gateway.core.types import memory
 from gateway.pipeline import entity_memory
 from gateway.storage import EntityStore
@@ -148,7 +148,7 @@ CALLS_AT_ONCE = 4
 """Calls of tools that run at the same time; those of several tenants take turns (§12.16)."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class McpResult:
     text: str
     content: dict[str, Any]

@@ -19,6 +19,7 @@ from gateway.core.formats import compaction_items
 from gateway.core.formats.anthropic import edits, message_events, serializer
 from gateway.core.formats.anthropic.request_parser import MessagesReading, read_request
 from gateway.core.formats.compaction_items import CompactionSealer
+from gateway.core.frozen_records import record
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.core.types.conversation import UNNAMED, ConversationRef
 from gateway.pipeline import PausedRequest
@@ -55,7 +56,7 @@ MessagesError = shape(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResolvedBlocks:
     """A body with its block expanded, the point of a stored conversation that it continues, and the key of blocks."""
 

@@ -27,6 +27,7 @@ from gateway.api.organization.parameters import (
 from gateway.api.server.asgi import Receive, Scope, Send, send_json
 from gateway.api.shapes import Unix, many, shape
 from gateway.core import ports
+from gateway.core.frozen_records import record
 from gateway.core.types import audit_log, bill
 from gateway.storage import audit_events
 from gateway.storage.database import DatabaseTransactions
@@ -162,7 +163,7 @@ class OrganizationEndpoint:
         return body, headers
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReportKind:
     """What an endpoint reports, and how."""
 

@@ -3,13 +3,13 @@
 import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, TypeVar
 from urllib.parse import parse_qs
 
 from gateway.api.pagination import refuse_nul, unix_time_of
 from gateway.core import errors
+from gateway.core.frozen_records import record
 
 # Buckets of time and pages of them (guarantee §13.4): they begin with whole days, hours or minutes, UTC; the first is
 # cut at `start_time` and the last at `end_time`.
@@ -17,7 +17,7 @@ from gateway.core import errors
 PREFIX = "page_"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BucketWidth:
     """The width of a bucket, and the number of buckets on a page."""
 
@@ -27,7 +27,7 @@ class BucketWidth:
     most: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimeBucket:
     """From `start` on and before `end`, in Unix seconds."""
 
@@ -37,7 +37,7 @@ class TimeBucket:
     """The name of its day, hour or minute, as reports group by it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TimeBuckets:
     """The buckets of a request. Without an end they reach to that of `now`; with a later end they reach no further."""
 
@@ -112,7 +112,7 @@ COMMON_PARAMETERS = (
 USAGE_GROUPS = ("project_id", "user_id", "api_key_id", "model")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReportParameters:
     """The parameters of an endpoint: fields beside the common ones, groups, and limits by width."""
 
@@ -141,7 +141,7 @@ SAVINGS = "net_saving"
 """What `include` may name in addition to OpenAI's fields."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReportRequest:
     """A parsed request. Lists are empty where the request names nothing."""
 

@@ -6,7 +6,7 @@ form field or an odd charset differently cannot be made to serve another model.
 
 import re
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from email.message import Message
 from typing import Any
 
@@ -19,6 +19,7 @@ from multipart import (
 )
 
 from gateway.core import errors, jsons
+from gateway.core.frozen_records import record
 from gateway.core.types.chat import Headers
 
 MODEL = "model"
@@ -32,7 +33,7 @@ Written = tuple[bytes, bytes]
 """A body and its content type."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JsonBody:
     fields: dict[str, Any]
 
@@ -53,7 +54,7 @@ class JsonBody:
         return jsons.dumps({**parameters, **self.fields, MODEL: model}), JSON_TYPE
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FormPart:
     """A field of a form, or a file."""
 
@@ -63,7 +64,7 @@ class FormPart:
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FormBody:
     parts: tuple[FormPart, ...]
 

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from urllib.parse import parse_qsl, unquote
@@ -19,6 +19,7 @@ from gateway.api.server.middleware import note_caller, note_fault, nothing_at
 from gateway.billing import AdmittedRequest, relayed_usage
 from gateway.core import errors
 from gateway.core.config.settings import Settings
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation.metrics import COUNTED_METHODS
 from gateway.core.tasks import offload_if
 from gateway.core.types import upstreams
@@ -113,7 +114,7 @@ BEFORE_A_MODEL = ("engines", "deployments")
 MODELS_SEGMENT = "models"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RelayTarget:
     """A call to relay. `target`: path and query below `/v1/`; `named`: an operator's key may be used."""
 
@@ -141,7 +142,7 @@ class RelayTarget:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RelayDestination:
     """The upstream, the body for it, and the content type of a body that was serialized again. `model` and `user`:
     which model it calls and for whom, as far as that is known."""
@@ -486,7 +487,7 @@ BODY_HEADERS = (b"content-type", b"content-encoding", b"digest", b"content-diges
 """Headers that describe a body, replaced where it is serialized again."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RelayedExchange:
     """A call that is being relayed, and its answer on the way down."""
 

@@ -1,12 +1,12 @@
 """Decides as pure functions what may be relayed: which paths, and which headers go with them (guarantee §1, §8)."""
 
 import re
-from dataclasses import dataclass
 from urllib.parse import unquote
 
 from gateway.api.request.validation import GATEWAY_HEADERS
 from gateway.billing import relayed_usage
 from gateway.core import names
+from gateway.core.frozen_records import record
 from gateway.core.types import keys
 from gateway.core.types.chat import Headers
 
@@ -53,7 +53,7 @@ LOCATION_HEADERS = frozenset((b"location", b"content-location", b"refresh", b"li
 """Headers of an answer that name a location in the account of the key that was used."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RelayPattern:
     """One line of `server.relay`. A star in the middle matches one segment, at the end one or more."""
 

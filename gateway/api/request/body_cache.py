@@ -20,6 +20,7 @@ from gateway.core import jsons, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.settings import Settings
 from gateway.core.formats.responses.request_parser import ResponsesReading
+from gateway.core.frozen_records import record
 from gateway.core.types.chain import ChainDigest
 from gateway.core.types.chat import ChatRequest, KnownMessages, PlainMessages, RequestCaller
 from gateway.core.types.prompt_digests import PromptDigests
@@ -101,7 +102,7 @@ class _CachedBody:
     proven: _ProvenPrefix = NOTHING_PROVEN
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _CacheSource:
     """The cached body by which a request was recognised, and what was proven of it then."""
 
@@ -109,7 +110,7 @@ class _CacheSource:
     proven: _ProvenPrefix
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _UnstoredSource:
     """Keyed digests of the messages of a request that is not stored: of those before the last answer, and of all."""
 
@@ -117,7 +118,7 @@ class _UnstoredSource:
     all: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecognizedBody:
     """A body of which only the rest was parsed, and the source of what it begins with."""
 

@@ -1,6 +1,5 @@
 """What the pages under `/ui` depend on."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from gateway.api.auth import KeyAuthenticator
@@ -13,6 +12,7 @@ from gateway.api.responses.endpoint import ResponsesEndpoint
 from gateway.api.statistics import ObservedParts, StatisticsEndpoint
 from gateway.core import ports
 from gateway.core.config.settings import Settings
+from gateway.core.frozen_records import record
 from gateway.documents.files import FileService, FilesHere
 from gateway.pipeline import Pipeline
 from gateway.storage import ConversationStore, audit_events
@@ -24,7 +24,7 @@ from gateway.upstream.routing import ConfiguredRouter
 PATH = "/ui"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PageParts:
     """Parts of the gateway that pages show or call."""
 

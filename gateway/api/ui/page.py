@@ -29,6 +29,7 @@ from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.rendering import rendered
 from gateway.core import errors
 from gateway.core.config import setting_sections
+from gateway.core.frozen_records import record
 from gateway.core.types import audit_log, report_lists
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.keys import KeyPolicy
@@ -41,7 +42,7 @@ MAX_FORM_BYTES = 64 * 1024
 ALL_ROLES = frozenset((setting_sections.VIEWER, setting_sections.ADMIN))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PageViewer:
     """The viewer. `tenant`: the only one whose data may be seen; None: all. `key_id`: of the key of the login; None
     where there are no keys, on loopback."""
@@ -76,7 +77,7 @@ class PageViewer:
         return RequestCaller(self.own_tenant, None, {}, self.key_id, self.project, self.roles, key=self.key)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PageAnswer:
     """What a page sends. A body in pieces is sent as they arrive."""
 
@@ -90,7 +91,7 @@ class PageAnswer:
 Handler = Callable[["PageRequest"], Awaitable[PageAnswer]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PageRoute:
     """One page. `path` is below `/ui`, with `{name}` for a part of it; `nav` is its title in the navigation; `is_open`:
     it is for those, too, who are not logged in; `max_body`: bytes of what is posted to it; `seen`: the action by

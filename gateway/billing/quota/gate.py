@@ -4,7 +4,6 @@ import contextlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Literal, NamedTuple, TypeVar
@@ -13,6 +12,7 @@ from gateway.billing.quota.budgets import AccountSpending, BudgetAccounts, NotLe
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config import setting_sections
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
@@ -38,7 +38,7 @@ NO_RETRY = {"x-should-retry": "false"}
 """Tells the official clients not to retry by themselves."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HolderLimits:
     """A holder, with its budgets and limits."""
 
@@ -205,7 +205,7 @@ MAX_KEPT_PLANS = 4096
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Counted:
     """One limit: its holder, the key under which it is counted, and the amount that it allows."""
 
@@ -214,7 +214,7 @@ class Counted:
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """What a request counts for, valid from `since` until `until`, when the first of its periods ends. Of several
     budgets of one account the smallest counts; sums are picodollars."""

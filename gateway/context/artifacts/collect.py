@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html import unescape
 from math import inf
 from typing import Any, NamedTuple
@@ -590,7 +590,7 @@ WithoutItems = Callable[[dict[str, Any], frozenset[int]], dict[str, Any]]
 """Removes from a message the items with these numbers among those that its block shows in full."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StepsAsText:
     """A conversation without the tool steps that are shown as text, and the artifacts that show them. `removed` is
     the number of removed messages."""
@@ -618,7 +618,7 @@ class StepsAsText:
         return replace(self, artifacts=tuple(referred))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _StepSpan:
     """Messages `start` to `end` (exclusive): an assistant's calls and all of their results. `results` are the ids of
     the result messages."""

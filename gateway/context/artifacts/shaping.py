@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from gateway.core import jsons
+from gateway.core.frozen_records import record
 from gateway.core.types import artifacts
 
 MIN_CHARS = 400
@@ -67,7 +68,7 @@ class StandingText:
         return _lines_of(self.text).lines
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShapedText:
     """A result in its shorter form, and the indexes of the messages that it refers to."""
 
@@ -75,7 +76,7 @@ class ShapedText:
     targets: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Lines:
     """The lines of a text. Lines from an envelope, a JSON object that holds the text, stay escaped as they are there;
     `before` and `behind` are the rest of the envelope."""
@@ -96,7 +97,7 @@ class _Lines:
         return jsons.dumps_text(text)[1:-1].replace("\\\\", "\x00") if self.is_escaped else text
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Block:
     """Lines `start` to `end` of a result, which the earlier text with this `number` contains from its line `there`."""
 

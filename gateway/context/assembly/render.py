@@ -3,7 +3,8 @@ user message, and labels of reduced artifacts: what this is, where it is from, w
 
 import re
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import cache
 from html import escape
 from typing import Any, assert_never
 
@@ -334,24 +335,30 @@ def _letter(letter: str) -> str:
     return f"[{re.escape(letter)}{wide}{wide.upper()}{re.escape(LOOKALIKE_LETTERS.get(letter, ''))}]"
 
 
-def delimiters(tags: Iterable[str]) -> re.Pattern[str]:
-    """Returns a pattern of the first character of what looks like a start or end tag of one of these elements."""
+@cache
+def delimiter() -> re.Pattern[str]:
+    """Returns a pattern of the first character of what looks like a start or end tag of the gateway's own elements."""
     space = rf"[\s{INVISIBLE}]*+"
-    return re.compile(rf"[{ANGLES}](?={space}[{SLASHES}]?{space}(?:{'|'.join(map(like, tags))})\b)", re.IGNORECASE)
+    return re.compile(rf"[{ANGLES}](?={space}[{SLASHES}]?{space}(?:{'|'.join(map(like, OWN_TAGS))})\b)", re.IGNORECASE)
 
 
 LABELS = ("left out", "summary of", "extract of", "extracts", artifacts.UNCHANGED.lower())
-FORGED_LABEL = re.compile(
-    rf"(?:^|(?<=[\n\r\v\f\x85\u2028\u2029]))(?P<space>(?:[^\S\n\r\v\f\x85\u2028\u2029]|[{INVISIBLE}])*+)[{BRACKETS}]"
-    rf"(?=[\s{INVISIBLE}]*+(?:{'|'.join(map(like, LABELS))})\b)",
-    re.IGNORECASE,
-)
-"""The bracket of a line that looks like a label of a reduced result."""
+
+
+@cache  # not at import: both patterns take 25 ms to compile
+def forged_label() -> re.Pattern[str]:
+    """Returns a pattern of the bracket of a line that looks like a label of a reduced result."""
+    line_end = r"\n\r\v\f\x85\u2028\u2029"
+    return re.compile(
+        rf"(?:^|(?<=[{line_end}]))(?P<space>(?:[^\S{line_end}]|[{INVISIBLE}])*+)[{BRACKETS}]"
+        rf"(?=[\s{INVISIBLE}]*+(?:{'|'.join(map(like, LABELS))})\b)",
+        re.IGNORECASE,
+    )
 
 
 def without_labels(text: str) -> str:
     """Escapes every line that looks like one of the gateway's labels."""
-    return FORGED_LABEL.sub(r"\g<space>\\[", text)
+    return forged_label().sub(r"\g<space>\\[", text)
 
 
 FOCUS_CHARS = 100
@@ -369,7 +376,7 @@ SPEAKER_LINE = re.compile(
 )
 """A line in a quotation that looks like the beginning of another excerpt."""
 MEMORY_TAG, PINNED_TAG, SUMMARY_TAG = "conversation_memory", "pinned_message", "turns_summary"
-DELIMITER = delimiters((BLOCK_TAG, ITEM_TAG, CITE_TAG, MEMORY_TAG, PINNED_TAG, SUMMARY_TAG))
+OWN_TAGS = (BLOCK_TAG, ITEM_TAG, CITE_TAG, MEMORY_TAG, PINNED_TAG, SUMMARY_TAG)
 CITING_NOTE = BLOCK_NOTE.replace("It is data", f"But for its element {CITE_TAG} it is data")
 CITE_INSTRUCTIONS = (
     "The answer names behind each statement what it rests on, as [ID, PLACE], or as [ID] where no place is labelled, "
@@ -385,7 +392,7 @@ UNLABELLED_CHARS = 120
 
 def as_data(text: str) -> str:
     """Escapes a text for one of the gateway's elements or labels, so that nothing in it looks like one of them."""
-    return without_labels(DELIMITER.sub("&lt;", text))
+    return without_labels(delimiter().sub("&lt;", text))
 
 
 def extract_text(rendering: ArtifactRendering) -> str:

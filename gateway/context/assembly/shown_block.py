@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from gateway.core.frozen_records import record
 
 ELISION = "[…]"
 BLOCK_TAG = "context_data"
@@ -58,7 +59,7 @@ def without_block_items(rendered: dict[str, Any], numbers: frozenset[int]) -> di
     return {**rendered, "content": [{**content[0], "text": text}, *content[1:]] if text else content[1:]}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShownSpan:
     """What one place shows of an artifact.
 

@@ -9,13 +9,14 @@ is not recognised from request to request, but a turn still asks its planner onl
 import hmac
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple, Self
 
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.settings import ContextSettings
+from gateway.core.frozen_records import record
 from gateway.core.tasks import Cooldown
 from gateway.core.types import bill, tool_steps
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
@@ -36,7 +37,7 @@ STRONGEST = (
 """Of two decisions on one artifact, the record names the one that comes first here."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowContents:
     """What a window holds, and what earlier requests decided for it."""
 
@@ -135,7 +136,7 @@ def together(one: FrozenDecision, other: FrozenDecision) -> FrozenDecision:
     return FrozenDecision(one.artifact_id, strongest, one.shown_chars + other.shown_chars)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EarlierWindow:
     """How earlier requests left their artifacts: that holds unless this request decides again."""
 
@@ -335,7 +336,7 @@ def _shown(artifact: Artifact, strategy: ProcessingStrategy, rendering: Artifact
     return rendering.shown_chars
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanningFacts:
     """Facts about a request before anything of it is reduced. Sizes in characters, `tokens` and `budget` in tokens;
     `budget` is None if the window is unknown."""
@@ -364,7 +365,7 @@ class PlanningFacts:
         return self.tokens / self.budget if self.budget else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanningDecision:
     """Whether to ask a planner, and the reason from the row of the table that decided."""
 
@@ -428,7 +429,7 @@ DEFAULT_INTERNAL = "gpt-4o-mini"
 INPUT_PRICE = "input_cost_per_token"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelConfig:
     """The models of a request: `primary` answers, `context_planner` and `summarizer` are internal (guarantee §5).
 
@@ -463,7 +464,7 @@ class ModelConfig:
         return price is not None and price > threshold
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlanEconomics:
     """What asking a planner would cost and could save. Money in USD, None if a price is unknown."""
 

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gateway.core import jsons, printing
+from gateway.core.frozen_records import record
 from gateway.core.types import artifacts
 from gateway.core.types.artifacts import Artifact, ContextGoal
 
@@ -56,7 +56,7 @@ EXAMPLE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlannerTask:
     """What a plan is made for. `artifacts` are in the heuristic's order, most relevant first; `budget` is in tokens;
     `recent` holds the messages just before. Of the artifacts in `quoted` (ids) only passages can be shown, so that

@@ -6,11 +6,11 @@ import hashlib
 import hmac
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Protocol
 
 from gateway.core import ids, ports
+from gateway.core.frozen_records import record
 from gateway.core.scheduler import repeating
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types import agents, artifacts
@@ -53,7 +53,7 @@ class InternalModel(Protocol):
         Raises OverBudget: this request may not spend what their prompts alone cost, so that no call is made in vain."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SummaryKey:
     """Identifies a summary: tenant, content (hexadecimal SHA-256), focus, model and version of the prompt. A plan
     covers several contents, so it names none, and its focus is the digest of its prompt."""
@@ -77,7 +77,7 @@ class SummaryKey:
         return f"{self.kind}:" + hmac.new(secret, framed, hashlib.sha256).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CachedSummary:
     """A summary, and whether this request got it without paying."""
 
@@ -239,7 +239,7 @@ summary and nothing else, in the language of the text."""
 TEXT_END_TAG = re.compile(r"<(?=\s{0,9}/\s{0,9}text\b)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ArtifactSummarizer:
     """The summarizer of one request. `secret` is the storage's. With `store: false` the cache is neither read nor
     written, by a dry run it is only read. `system` instructs the model what to summarize and how; `tokens` is the

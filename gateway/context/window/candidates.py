@@ -27,7 +27,7 @@ from gateway.core.types.relevance import RankedPassage, Relevance, RelevanceQuer
 from gateway.core.types.window import WindowInputs
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnSpan:
     """Messages `start` to `end` (exclusive): all of a turn, or one tool step, or one message."""
 

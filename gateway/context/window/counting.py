@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from gateway.core import jsons, ports
+from gateway.core.frozen_records import record
 from gateway.core.types import conversation, items, tool_steps, window
 from gateway.core.types.conversation import CountableForm, MessageCache
 from gateway.core.types.window import ForwardedMessages, WindowInputs
@@ -27,7 +27,7 @@ MAX_NEW_COUNTS = 250
 """Counts of older messages that one request stores at most; the next requests store the rest."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PromptCount:
     """`total` is the sum of `breakdown` (guarantee §6); `estimated` if any of it is not a count."""
 

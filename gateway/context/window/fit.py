@@ -8,7 +8,7 @@ estimates of tokens, and an exact count of the whole selection corrects them.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 from math import inf
@@ -50,6 +50,7 @@ from gateway.context.window.fitting import (
     in_full,
     once,
 )
+from gateway.core.frozen_records import record
 from gateway.core.types import tool_steps, window
 from gateway.core.types.artifacts import Artifact, ProcessingStrategy
 from gateway.core.types.window import (
@@ -62,7 +63,7 @@ from gateway.core.types.window import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PackingLane:
     """Part of the budget with candidates of its own. Lanes are filled one after the other.
 

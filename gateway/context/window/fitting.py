@@ -8,7 +8,7 @@ carries the text after the first has left.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from gateway.context.window import tuning
@@ -96,7 +96,7 @@ class WordedItem(Protocol):
     def __call__(self, rendering: ArtifactRendering, *, as_item: bool) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FittingSteps:
     """The steps that fitting calls, passed in because steps do not import each other: rendering of a whole selection,
     ranking of passages, lossless compaction of a text, rendering of one artifact, and the results that a pass shows
@@ -109,7 +109,7 @@ class FittingSteps:
     kept: Callable[[WindowInputs], Sequence[Artifact]] = no_results
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WindowFitter:
     """Fits the window of one request. `kept`: ids of the results that are shown whole as far as they fit, the most
     needed first; an edit may quote them, so that they are not compacted either."""

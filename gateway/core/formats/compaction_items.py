@@ -4,10 +4,11 @@ verbatim, and from older turns what a question needs.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from gateway.core import formats, jsons
+from gateway.core.frozen_records import record
 from gateway.core.ids import answer_id, new_id
 from gateway.core.jsons import Json
 from gateway.core.types.content_parts import content_text
@@ -31,7 +32,7 @@ CHARS_PER_TOKEN = 4
 """Estimate for limits and figures whose tokens are not counted."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CompactionMark:
     """Content of a compaction item: the stored message after which the conversation continues (with `before`, ahead of
     which), the extract, or both."""
@@ -53,7 +54,7 @@ class CompactionMark:
         return {"id": item_id or new_id("cmp_"), "type": "compaction", "encrypted_content": sealed}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CompactionSealer:
     """Makes the mark that replaces everything before an answer. `messages`: those of its request, or None if they are
     stored. `at`: the end of the stored history that the request named."""

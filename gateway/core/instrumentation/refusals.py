@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from gateway.core.bounded_cache import BoundedCache
+from gateway.core.frozen_records import record
 
 MAX_TENANTS, KEPT_EACH = 200, 50
 """Tenants, and latest requests of each: a tenant that floods the gateway evicts nothing of others."""
@@ -18,7 +19,7 @@ NO_TENANT = ""
 Kind = tuple[int, str]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RefusedRequest:
     """A request that was refused. `endpoint`: the path without ids; `field`: the one that its error names; `key_id`:
     that of the sender's key, if known."""

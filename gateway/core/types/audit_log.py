@@ -1,7 +1,7 @@
 """The audit trail: what administrators created, changed, viewed and deleted (guarantee §12.12)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,7 @@ class NewEvent:
     ok: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TrailEvent:
     """An event of the trail. `details` is JSON as stored; `digest` is keyed, over the event and the digest of the event
     before (`previous_digest`)."""

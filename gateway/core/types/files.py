@@ -1,6 +1,5 @@
 """Files that clients upload (guarantee §14.5), and kinds of documents: how each is recognised and read (§14.2)."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ UPLOADED, PROCESSED, FAILED = "uploaded", "processed", "error"
 """OpenAI's status of a file that is to be read, that was read or needs no reading, and that cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FileRecord:
     """One upload of `size` bytes. `digest`: SHA-256 of its content. `status`: `uploaded` while it is to be read, then
     `processed` or `error`; `progress`: the part that has been read, from 0 to 1. `expires_at` None: it is stored until

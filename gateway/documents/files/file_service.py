@@ -4,13 +4,13 @@ import hashlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import timedelta
 
 from gateway.core import errors, ids, names, ports
 from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
 from gateway.core.fair_queue import SharedRoom
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.types import audit_log, report_lists
 from gateway.core.types.chat import ModelDeployment, RequestCaller, StoredFile
@@ -49,7 +49,7 @@ FETCHED_BYTES = 2**30
 log = logs.get_logger("gateway.documents.files")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UploadFields:
     """The fields of an upload beside the content."""
 

@@ -4,9 +4,9 @@ for its hour, so that a client that lost the answer gets it again."""
 
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 
 from gateway.core import errors, ids, jsons, names
+from gateway.core.frozen_records import record
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.files import UPLOAD, UPLOAD_PART, ContentPlace, FileRecord
 from gateway.documents.files.file_service import FileService, UploadFields
@@ -16,7 +16,7 @@ UPLOAD_SECONDS = 3600
 """How long an upload waits for its parts, as with OpenAI."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PendingUpload:
     """An upload of `size` bytes that is to become a file with these `fields`."""
 

@@ -16,6 +16,7 @@ from gateway.context.tokens import CounterRegistry
 from gateway.core import errors, ids, jsons, ports
 from gateway.core.config.model_list import LitellmParams, ModelEntry
 from gateway.core.config.settings import Settings, StorageSettings
+from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
 from gateway.core.types import upstreams
 from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
@@ -40,7 +41,7 @@ REPLY_TOKENS = 3
 HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PromptSegment:
     """A message of a prompt, or the tools before its messages."""
 
@@ -272,7 +273,7 @@ class MakeGateway(Protocol):
     def __call__(self, settings: Settings, *, clock: ports.Clock, upstream: ports.Upstream) -> WiredGateway: ...
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlaySetting:
     """The context fields that played requests send, in addition to the configuration."""
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.request_parser import MessageReader
+from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
 from gateway.core.types.content_parts import parts_of, texts_of
 
@@ -22,7 +23,7 @@ FIRST_LINES = 20
 MAX_FILE_BYTES = 2**29
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecordedStep:
     """A request of a session. `at`: seconds since the session began; `messages`: as its client would send them."""
 

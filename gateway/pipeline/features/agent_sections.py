@@ -4,7 +4,7 @@ group `context_gateway.assemblers`."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gateway.context import INLINE_CHARS, BuiltContext
@@ -13,6 +13,7 @@ from gateway.context.window import counting
 from gateway.conversations import message_forms
 from gateway.core import errors
 from gateway.core.config.settings import ContextSettings
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.plugins import load_plugin, plugins_of
 from gateway.core.tasks import offload_if
@@ -24,7 +25,7 @@ from gateway.pipeline.stages import PreparedRequest, ReadAs, RequestFeature
 ASSEMBLERS_GROUP = "context_gateway.assemblers"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SectionHeaders:
     """The line above each section; empty where a section has none."""
 
@@ -131,7 +132,7 @@ SECTION = re.compile(r"^[ \t]*\[(?:SYSTEM|TEAM_TASK|CONTEXT|MESSAGE)\][ \t]*$\n?
 """Lines that an agent could mistake for the beginning of a section."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AgentDelivery:
     """What is delivered to an agent of a conversation.
 
@@ -236,7 +237,7 @@ BYTES_LEFT_OUT = "\n\n[{} bytes of this message left out]\n\n"
 UNKNOWN_TYPE, FAILED, CUT = "agent_type_unknown", "agent_assembler_failed", "agent_message_cut"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SectionRoom:
     """How many tokens the sections may take.
 
@@ -259,7 +260,7 @@ class SectionRoom:
         return self.budget.tokens is None or self.total(messages) + spare <= self.budget.tokens
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ForAgent:
     """A conversation as an agent reads it. `excluded`: how many messages are in none of its sections."""
 

@@ -4,11 +4,12 @@ import asyncio
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from gateway.context.assembly import shown_block
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.jsons import Json
 from gateway.core.types import tool_steps, window
@@ -37,7 +38,7 @@ MAX_CITATIONS = 200
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SentArtifact:
     """An artifact of which the model was sent the characters `spans` of the content.
 
@@ -57,7 +58,7 @@ class SentArtifact:
     excerpt: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AnswerCitations:
     """The citations of an answer in its order, each once, as JSON-ready values; and how many others were dropped."""
 

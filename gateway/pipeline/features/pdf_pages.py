@@ -18,6 +18,7 @@ from typing import Any
 from gateway.context import ContextHooks, RequestRanking, WindowProposal, whole_files
 from gateway.context.window import candidates
 from gateway.core import errors, jsons, ports
+from gateway.core.frozen_records import record
 from gateway.core.tasks import offload_if
 from gateway.core.types import artifacts, items, places, window
 from gateway.core.types.artifacts import Artifact
@@ -35,7 +36,7 @@ MAX_PAGES_BYTES = 8 * 2**20
 INLINE_CHARS = 100_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CutPages:
     """Pages as a PDF of their own. `reading`: the text and layout read from them; `data`: the PDF in base64."""
 
@@ -236,7 +237,7 @@ PAGES_LABEL_TOKENS = 80
 """Tokens of the block's label for one PDF's pages, roughly; all is counted before it is forwarded."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _RankedPages:
     """A PDF with the numbers of its pages that the question calls for, with their scores, best first."""
 

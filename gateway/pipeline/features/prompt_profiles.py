@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from gateway.context import BuiltContext
 from gateway.context.tokens import CounterRegistry
 from gateway.core import jsons
 from gateway.core.config.settings import PromptProfiles
+from gateway.core.frozen_records import record
 from gateway.core.types import tool_steps
 from gateway.core.types.chat import ModelFacts, PromptBudget
 from gateway.core.types.conversation import ConversationHistory
@@ -29,7 +30,7 @@ FIRST_CHARS = 2000
 """Characters of a message that are searched for words: the wish comes first, documents follow."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PromptProfile:
     """A composed system message. `source` names what the mode was taken from: the `request`, the `message`, the `tools`
     used last, the `conversation` so far, or the `default`."""

@@ -9,7 +9,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import ContextSettings
 from gateway.core.formats import stream_record
 from gateway.core.formats.stream_record import Chunks, StreamRecord
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.types import bill, recall, upstreams
 from gateway.core.types.artifacts import Artifact
@@ -49,7 +50,7 @@ MIN_RECALLED_CHARS = 40
 """A shorter piece of a passage is of no use."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RecallWindow:
     """The window in front of a model, and the inputs it was built from.
 

@@ -11,6 +11,7 @@ from gateway.context import ArtifactSummarizer, SummaryCache, decision, internal
 from gateway.context.window import candidates
 from gateway.core import errors, ids, ports
 from gateway.core.config.settings import ContextSettings, MemorySettings
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.tasks import BackgroundTasks
@@ -37,7 +38,7 @@ them."""
 SUMMARIZER_NOT_SERVED = "summarizer_not_served"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OldTurns:
     """The messages to be summarized, and for which request; `tokens` is what the summary may take."""
 
@@ -47,7 +48,7 @@ class OldTurns:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnSummary:
     """A summary, and the characters of its source."""
 
@@ -55,7 +56,7 @@ class TurnSummary:
     size_chars: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TurnSummarizer:
     """Makes summaries of old turns under the rules and limits of artifact summaries. It caches none of them."""
 
@@ -127,7 +128,7 @@ UNKNOWN_BUDGET = 16_000
 """Tokens assumed for an unknown window, where `max_turns` makes summaries due."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SummaryFacts:
     """What is known of an answered request and its conversation. `overhead` are tokens of system messages and tools.
     `turns` and `tokens` are those that no summary covers, the current turn included; None: not read yet. `is_shown`:
@@ -145,7 +146,7 @@ class SummaryFacts:
     is_shown: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SummaryDue:
     """Whether a summary is due, and why. `unread`: the storage has to be read to decide."""
 
@@ -228,7 +229,7 @@ PAUSES = (1.0, 5.0, 20.0)
 """Seconds between the tries to store a bill that the storage does not take."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SummarySubject:
     """An answered request whose conversation may get a summary."""
 

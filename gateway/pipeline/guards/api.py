@@ -5,14 +5,15 @@ its entry in the configuration, a dict, and returns the guard.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Protocol
+
+from gateway.core.frozen_records import record
 
 GROUP = "gateway.guards"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GuardedCall:
     """A call of a model. `purpose`: `primary` is the model that the client asked for; `planner`, `summarizer` and
     `embedder` are internal; `relayed` is a call that is not managed. `model` is the provider's name for it. `body` is
@@ -38,7 +39,7 @@ class GuardedCall:
         return found if isinstance(found, list) else []
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Said:
     """Text of an answer that the client has not received yet. `before`: the last 4,000 characters of this choice that
     the client has received. `is_last`: nothing more of this choice follows."""
@@ -49,7 +50,7 @@ class Said:
     is_last: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Verdict:
     """A guard's decision. With nothing set, everything passes unchanged.
 

@@ -16,7 +16,7 @@ import re
 import secrets
 from base64 import b32encode
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -24,6 +24,7 @@ from gateway.core import errors, jsons, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config import setting_sections
 from gateway.core.config.config_file import ConfigurationError
+from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
 from gateway.core.tasks import offload_if
 from gateway.core.types import items, upstreams
@@ -103,7 +104,7 @@ MAX_RULE_CHARS = 10_000
 """Longest value that an operator's rule may find; a longer match is left unmasked."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MaskingRule:
     """Finds values. `kind` names their placeholders; `length` returns how much of a match counts, 0: none of it. Every
     text with a value contains one of `hints` and passes `gate`: these come first, as they are quick."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from gateway.core import errors, ports
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.types import artifacts, bill, upstreams
 from gateway.core.types.chat import RequestCaller
@@ -55,7 +56,7 @@ def similarities(question: Vector, vectors: Sequence[Vector]) -> list[float]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WantedVector:
     """A text whose vector is needed: passage `number` of source `source`, or a query (-1). `held_by` is the digest of
     the artifact that holds it, for an excerpt that of the large document (None: it is part of the conversation)."""
@@ -296,7 +297,7 @@ Holds = Callable[[str, str], Awaitable[bool]]
 """Returns whether a tenant has a conversation with this id."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PendingVectors:
     """Work that a stored request leaves: new vectors to store, and texts without one. `conversation` is the digest that
     groups texts which belong to no artifact."""

@@ -8,13 +8,14 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gateway.core import ports
+from gateway.core.frozen_records import record
 from gateway.core.types import artifacts, places, tool_steps
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.conversation import ConversationMessage
@@ -32,7 +33,7 @@ MAX_OF_NAME = 2
 """First regions that are read of a sheet or file that is named without a line or page."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _RegionStart:
     """The beginning of a region: its file, and the part of that (the kind of place, a sheet's name); the number of its
     page or row, and the last row of its sheet."""
@@ -137,7 +138,7 @@ Found = Mapping[tuple[int, int], PostingBucket]
 """The buckets of one document's index, by segment and bucket."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IndexedDocument:
     """One document: the number of its regions, how many of them are indexed, and what was read of its index."""
 

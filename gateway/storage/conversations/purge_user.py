@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -216,7 +216,7 @@ class PurgedUser:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UserPurge:
     """Deletes a user's content, a conversation per transaction. An interrupted purge keeps its deletions and may be
     rerun. `by`: the actor in the audit trail; each transaction records what it deleted."""

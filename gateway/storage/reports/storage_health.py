@@ -1,11 +1,11 @@
 """The storage's own state, for the health page of the web UI."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 import sqlalchemy as sa
 
+from gateway.core.frozen_records import record
 from gateway.core.types import upstreams
 from gateway.storage.calibrations import SqlCalibrations
 from gateway.storage.database import schema
@@ -19,7 +19,7 @@ KINDS = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
 VERSIONS = {"sqlite": "SELECT sqlite_version()", "postgresql": "SHOW server_version"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StorageHealth:
     """`not_added`: bills that no sums include yet (guarantee §13.1). `processes`: gateways that have requests in
     progress, on any machine; idle ones store nothing. `sessions`: active logins to the web UI."""
@@ -63,7 +63,7 @@ def _count(connection: sa.Connection, table: sa.Table, *where: sa.ColumnElement[
     return int(connection.execute(query).scalar_one())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeptContent:
     """`oldest`: the last activity of the conversation that has been inactive longest; `files`: how many are stored,
     with `file_bytes` in all."""

@@ -21,6 +21,7 @@ import httpx
 from gateway.core import errors, jsons, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config.model_list import price_of
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks, offload_if
 from gateway.core.types.chat import ModelDeployment, ModelFacts
@@ -60,7 +61,7 @@ class WindowKeeper(Protocol):
         """Stores a model's window, replacing an earlier one."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelDescription:
     """What an upstream reports of a model. `certain`: the window is the one in force, not only the largest possible."""
 
@@ -173,7 +174,7 @@ class _ModelListing:
     table: "_DiscoveryTable | None" = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _DiscoveryTable:
     models: dict[str, ModelDescription]
     owners: frozenset[str]

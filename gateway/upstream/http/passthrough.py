@@ -11,13 +11,14 @@ import re
 import zlib
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, field, replace
 from functools import partial
 from typing import Any
 
 import httpx
 
 from gateway.core import errors, jsons
+from gateway.core.frozen_records import record
 from gateway.core.types import upstreams
 from gateway.core.types.chat import Headers, ModelDeployment
 from gateway.upstream.http.mending import MAX_ERROR_BYTES, check_refusal, fit_headers
@@ -390,7 +391,7 @@ LAST_EVENT_ENDS = (".completed", ".incomplete", ".failed", ".done")
 """Suffixes of the types of events that may be the last of their answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PassthroughRequest:
     """A request: the members or fields that could be read; `is_whole`: it has no others."""
 
@@ -404,7 +405,7 @@ class PassthroughRequest:
         return name if isinstance(name, str) and name else None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PassthroughUsage:
     """An answer: its usage, None where it reports none; `named`: its members among `ANSWER_NAMES`; `duration`: its
     member of that name, for a recording the seconds; `is_ended`: its last event came, whatever its connection did then;

@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 
 from gateway.core import errors, jsons
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.types.chat import ModelDeployment, RequestCaller, StoredFile
 from gateway.upstream.http.mending import refusal
@@ -157,7 +158,7 @@ class UpstreamFiles:
         return response
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProbeResult:
     """The result of a probe: `problem` is None if the upstream answers and does not refuse the key. `models` are the
     names in its list, where that is OpenAI's and names what may be asked for. `is_address`: whether its address

@@ -4,7 +4,7 @@ deployments are tried: a pure function of facts (guarantee §12.5)."""
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Literal
 from urllib.parse import quote
@@ -14,6 +14,7 @@ from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config import setting_sections
 from gateway.core.config.litellm_table import ROUTER_PARAMETERS
 from gateway.core.config.model_list import TIERED_PRICING, ModelEntry
+from gateway.core.frozen_records import record
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.routing.catalogue import AZURE, THROUGH_LITELLM, named_base, origin_of, unsupported
 
@@ -49,7 +50,7 @@ REQUEST_FIELDS = frozenset(
 """Fields of a chat request that litellm translates; an entry may set defaults for them."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeploymentAccess:
     """The key that calls are made with, and whether it is the operator's."""
 
@@ -137,7 +138,7 @@ MAX_REMEMBERED_MODELS = 1000
 """Limit of cached models: names come from clients where there are patterns."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupMember:
     """An entry in its group. `id` names it on all replicas alike, whatever else is in `model_list`; an entry that is
     listed again under another name has the same id, so that both share health and limits."""
@@ -245,7 +246,7 @@ AS_QUICK = 1.1
 """Deployments count as quick up to this many times the latency of the quickest: smaller differences are chance."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeploymentRank:
     """The state of a deployment. `order` is infinite where none is configured; `weight`, `rpm` and `tpm` are LiteLLM's,
     0 where they are not configured; `rest` are the seconds that it still rests, `latency` those until its answers

@@ -16,6 +16,7 @@ from typing import Literal
 
 from gateway.core import errors, jsons, ports
 from gateway.core.config import setting_sections
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import Cooldown
 from gateway.core.types import upstreams
@@ -34,7 +35,7 @@ endpoint)."""
 RATE_LIMITED = 429
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeploymentFault:
     """A fault that counts against a deployment. `at_once`: one is enough, no other request will fare better. `wait`:
     seconds that the deployment asks to wait, if it names any."""
@@ -268,7 +269,7 @@ Where = Literal["anywhere", "elsewhere", "nowhere"]
 MAX_DOUBLINGS = 20
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FailedTry:
     """A try that failed, and what is known of the next.
 
@@ -296,7 +297,7 @@ class FailedTry:
         return self.here > 0 or self.rests
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RetryDecision:
     """Whether to try again, after how many seconds, and why or why not."""
 

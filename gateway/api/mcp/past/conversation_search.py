@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gateway import retrieval
 from gateway.context import collect
 from gateway.context.assembly import render
 from gateway.core import errors
+from gateway.core.frozen_records import record
 from gateway.core.types import artifacts, memory, past_turns, report_lists, tool_steps
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
 from gateway.core.types.relevance import RankedPassage, RelevanceQuery, SearchedSource
@@ -26,7 +27,7 @@ EXCERPT_CHARS = 700
 EXCERPT_ELLIPSIS = "…"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PastExcerpt:
     """A passage that a search found.
 
@@ -42,7 +43,7 @@ class PastExcerpt:
     title: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FoundConversation:
     """A conversation with the passages that match the query, the best first."""
 
@@ -50,7 +51,7 @@ class FoundConversation:
     excerpts: tuple[PastExcerpt, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FoundPast:
     """The conversations that match a query, the best first, and the entities that it names.
 
@@ -66,7 +67,7 @@ class FoundPast:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ArtifactExtract:
     """What is shown of an artifact: its characters `start` to `end`, or with `passages` those that answer a question;
     all of it where neither leaves anything out."""
@@ -89,7 +90,7 @@ class ArtifactExtract:
         return self.artifact.size_chars if self.artifact.is_excerpt else len(self.artifact.content)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _SearchedText:
     """A text that is searched, of conversation number `of`; `role` is that of its author."""
 

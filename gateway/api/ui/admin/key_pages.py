@@ -4,7 +4,7 @@ in a key's form becomes the body of the API's requests; an error in it is shown 
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, redirect
 from gateway.core import errors, ids, jsons, printing
 from gateway.core.config import setting_sections
+from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
 from gateway.core.types import keys
 from gateway.storage import audit_events
@@ -85,7 +86,7 @@ PLAIN_RULES = {
 """Plain texts for rules of the API that are hard to read."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BudgetUse:
     """A budget of a key, and its spent part."""
 

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 
 from gateway.api.ui.dependencies import PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute
 from gateway.core.config.model_list import ModelEntry
+from gateway.core.frozen_records import record
 from gateway.core.types.chat import ModelFacts
 from gateway.inspection import settings_in_force
 from gateway.storage.encryption import open_vault, rewrite
@@ -30,7 +30,7 @@ PRICE_TIER_NAME = re.compile(r"(.+?)_above_(\d+)k_tokens(.*)")
 SERVICE = re.compile(r"(.+)_(priority|flex|batches|balanced|ultrafast)")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PriceShown:
     """A price in USD for a million tokens, or for one of the units in its name; `tier`: when it applies."""
 
@@ -40,7 +40,7 @@ class PriceShown:
     tier: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeploymentShown:
     """An entry of `model_list`, with what is known of its model and its recent state."""
 

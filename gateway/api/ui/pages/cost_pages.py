@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from urllib.parse import quote, urlencode
@@ -12,6 +12,7 @@ from gateway.api.ui.page import PageAnswer, PageRequest, csv_file
 from gateway.api.ui.rendering import money, usd
 from gateway.billing import cost
 from gateway.core import errors
+from gateway.core.frozen_records import record
 from gateway.core.types import bill
 from gateway.storage.reports import CostReports
 
@@ -38,7 +39,7 @@ FILLED = 0.76
 """Share of its place that a column fills."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ColumnValue:
     """What a column shows: `values` by the classes of their parts, from the axis outwards, negative ones downwards;
     `told` is shown on hover."""
@@ -48,7 +49,7 @@ class ColumnValue:
     values: tuple[tuple[str, Decimal], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ColumnPart:
     """A rectangle; `y` counts from the top. All in percent of the plot."""
 
@@ -57,7 +58,7 @@ class ColumnPart:
     height: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChartColumn:
     """A column at `x`, `width` wide, within a place of `full` for the pointer."""
 
@@ -69,7 +70,7 @@ class ChartColumn:
     parts: tuple[ColumnPart, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ColumnChart:
     """`ticks`: height and text of each line of the scale; `labels`: place, anchor and text below the columns; `zero`:
     height of the axis."""
@@ -136,7 +137,7 @@ def _labels(names: Sequence[str], full: float) -> tuple[tuple[float, str, str], 
 # `/ui/costs` and its file.
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CostLine:
     """A row of the table. `share`: of the most expensive row, 0 to 1; `link`: its conversations or requests."""
 
@@ -146,7 +147,7 @@ class CostLine:
     link: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CostFilter:
     """The parameters of the address."""
 

@@ -5,7 +5,6 @@ names come from clients."""
 import importlib.metadata
 import platform
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from gateway import __version__
 from gateway.api.ui.dependencies import PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
 from gateway.core import errors
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation.metrics import GatewayMetrics, MetricCounts, UpstreamTrouble
 from gateway.storage.reports import StorageHealth, storage_health
 from gateway.upstream.routing import health
@@ -31,7 +31,7 @@ LIBRARIES = ("litellm", "starlette", "uvicorn", "sqlalchemy", "pydantic", "jinja
 RESIDENT = Path("/proc/self/status")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DegradedPart:
     """A part that does not work as it should. `since`: when that was noticed; None: not known."""
 
@@ -41,7 +41,7 @@ class DegradedPart:
     kind: str = "bad"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UpstreamState:
     """The outcome of a model's calls."""
 
@@ -53,7 +53,7 @@ class UpstreamState:
     last: UpstreamTrouble | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeploymentState:
     """A deployment that this process has called. `since`: it rests since then, or has not answered since its rest."""
 

@@ -20,7 +20,6 @@ import re
 import secrets
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -32,6 +31,7 @@ from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, 
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config import setting_sections
+from gateway.core.frozen_records import record
 from gateway.core.jsons import picked
 from gateway.core.types import audit_log
 from gateway.core.types.keys import KeyPolicy
@@ -49,7 +49,7 @@ MAX_EXCHANGES = 16
 NOT_BEGUN = "This login was not begun in this browser, or too long ago. Begin it again."
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Begun:
     """A login in progress: where the browser is sent, and what it stores."""
 
@@ -57,7 +57,7 @@ class Begun:
     browser: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ended:
     """A valid login: who it is, as the session's cookie carries it, and the requested page."""
 

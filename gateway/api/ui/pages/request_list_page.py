@@ -5,7 +5,7 @@ The address of a list contains all of its state: its filters, its order, its pos
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -18,6 +18,7 @@ from gateway.api.ui.pages.health_page import trouble_text, unready_text
 from gateway.api.ui.rendering import money, number, usd
 from gateway.core import errors, printing
 from gateway.core.config import setting_sections
+from gateway.core.frozen_records import record
 from gateway.core.instrumentation import refusals
 from gateway.core.types import bill, keys, report_lists
 from gateway.core.types.keys import KeyPolicy
@@ -176,7 +177,7 @@ TOP = 5
 """Models and keys that are shown: the most expensive."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OverviewAlert:
     """A problem to look at. `kind`: the class of its badge."""
 

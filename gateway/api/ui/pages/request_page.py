@@ -5,7 +5,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -19,6 +19,7 @@ from gateway.api.ui.page import PageAnswer, PageRequest, redirect
 from gateway.core import errors, ids
 from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
+from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
 from gateway.core.types import agents, audit_log, bill, chat, past_turns, tool_steps
 from gateway.core.types.artifacts import ArtifactPlan
@@ -53,7 +54,7 @@ RUN = 2
 MAX_ARTIFACTS = 60
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PageText:
     """A text as a page shows it; `more`: how many characters it leaves out."""
 
@@ -65,7 +66,7 @@ class PageText:
         return cls(text[:most], max(0, len(text) - most))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OriginalPiece:
     """A piece of an original. `kind`: `shown` was forwarded, `left` was not, `skipped` is not on the page: then `count`
     are its characters."""
@@ -128,7 +129,7 @@ def _left(text: str) -> Iterator[OriginalPiece]:
     yield OriginalPiece("left", text[-AROUND_CHARS:])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShownMessage:
     """A message on the page; `index` names it in addresses. For a run of unchanged messages, `count` is their number,
     and the rest does not matter."""
@@ -203,7 +204,7 @@ def _shown(index: int, each: message_changes.MessageChange) -> ShownMessage:
 # does not have; names stand for the tools.
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WhatIfAnswer:
     """The result of a dry run. `fault`: why there is none.
 
@@ -332,7 +333,7 @@ SAVED = 'attachment; filename="text.txt"'
 PLAIN = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PaidReplay:
     """The cost of running a turn again, in USD (None: not known), and the `attempt` that identifies a form that is sent
     twice; or `why_not`."""

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Protocol
 
@@ -21,6 +20,7 @@ from gateway.core import errors, jsons
 from gateway.core.config import setting_sections
 from gateway.core.formats.anthropic import message_events, serializer
 from gateway.core.formats.responses import response_completion
+from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
 from gateway.core.types.chat import RequestCaller
 
@@ -66,7 +66,7 @@ CONVERTED = ("application/pdf", "text/html", "message/rfc822", "application/x-ip
 """Documents that the gateway converts to text, though they may look like text."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EnteredForm:
     """The fields of the form, and the chosen files. `key` is the person's own, for this one request."""
 
@@ -238,7 +238,7 @@ class AnswersRequests(Protocol):
         """Answers a request; `caller`: who sends it, where that is known already."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BillRow:
     """One line of a bill; `href` leads to the page of what it names."""
 

@@ -9,11 +9,12 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, NamedTuple
 
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import COVERED, CompactedMessages, edits_of
+from gateway.core.frozen_records import record
 from gateway.core.ids import FILE
 from gateway.core.jsons import Json
 from gateway.core.types.chat import CacheMark, NativeRequest, a_pin
@@ -491,7 +492,7 @@ MESSAGE = re.compile(r"messages\[(\d+)\](?:\.content\[(\d+)\])?")
 ANTHROPIC_TOOL_PATH = re.compile(r"(tools\[\d+\])\.function\b")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MessagesReading:
     """A request in the inner form. `session`: the client's own name of the conversation; `places`: where each chat
     message came from in the request; `edits`: what to clear from its context. `start` and `ends`: as of its reader;

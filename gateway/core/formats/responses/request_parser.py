@@ -7,7 +7,7 @@ import re
 import sys
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar, NamedTuple
 
 from gateway.core import errors
@@ -24,6 +24,7 @@ from gateway.core.formats.responses.item_reader import (
 )
 from gateway.core.formats.responses.response_request import INSTRUCTIONS_FIELD, LOGPROBS
 from gateway.core.formats.responses.sealed_thoughts import OpenedThoughts
+from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
 from gateway.core.types.chat import NativeRequest
 from gateway.core.types.items import (
@@ -54,7 +55,7 @@ COMMENTARY = "commentary"
 """The phase of a message that does not end its answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CompactedExtract:
     """Replaces a compaction item: the extract of what was before it, and the open question."""
 
@@ -523,7 +524,7 @@ compaction, so that an error names nothing below it."""
 STANDS = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResponsesReading:
     """A request in the inner form. `chat`: the equivalent body of a chat; `places`: where its messages came from in the
     request. `tools` in `native.fields` are the hosted ones, which are sent beside those of the chat."""

@@ -4,11 +4,11 @@ for one tenant and one model.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from gateway.core import formats, jsons
 from gateway.core.formats.stream_record import merge_delta
+from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
 from gateway.core.types.content_parts import dicts_of
 from gateway.core.types.items import ANTHROPIC_BLOCKS, SEALED, SIGNED, VERBATIM
@@ -60,7 +60,7 @@ class AnswerThoughts:
         return {"fields": fields, "calls": calls} if fields or calls else {}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ThoughtSealer:
     """Seals an answer's thoughts for its tenant and model, and opens them again."""
 
@@ -99,7 +99,7 @@ class ThoughtSealer:
         return THOUGHTS_PURPOSE + jsons.canonical([self.tenant, self.model])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OpenedThoughts:
     """An item of `input` as `AnswerThoughts.taken` returned it: fields of its message, and of its calls by call id."""
 
