@@ -20,6 +20,7 @@ EXAMPLES = """examples:
   gateway costs --by user --since 7d             what each user cost
   gateway keys create --tenant acme --name app   make a key
 """
+CONFIG = "config_command:config"
 MAX_ROWS = 100_000
 """Of a list that a command writes."""
 MAX_SPAN = 10**9
@@ -69,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"context-gateway {__version__}")
-    commands = _CommandParsers(parser.add_subparsers(required=True, metavar="command"))
+    commands = _CommandParsers(parser.add_subparsers(metavar="command"))
     serve = commands.add("serve", "serve", "run the gateway")
     _texts(serve, ("host", "ADDRESS", "address to listen on (default 127.0.0.1)"))
     serve.add_argument("--port", metavar="N", type=int, help="port to listen on (default 8000)")
@@ -86,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
         ),
         ("output", "FILE", "with --from-litellm: output file (default: standard output)"),
     )
-    shown = commands.add("config", "config_command:config", "each setting in force, and where it comes from")
+    shown = commands.add("config", CONFIG, "each setting in force, and where it comes from")
     shown.add_argument("name", nargs="?", metavar="NAME", help="only this section, or this setting")
     shown.add_argument("--all", action="store_true", help="also settings that have their defaults")
     _forms(shown, "as one JSON object", LINES_TEXT)
@@ -122,7 +123,8 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument("-o", "--output", metavar="FILE", default="-", help=OUTPUT_TEXT)
     importing = commands.add("import", "transfer_commands:import_file", "import an exported conversation")
     importing.add_argument("file", metavar="FILE", help="file written by `gateway export` or the API")
-    _texts(importing, ("tenant", "T", "the tenant that will own it (default: the only tenant)"))
+    owner = "the tenant that will own it (default: the only tenant)"
+    importing.add_argument("--tenant", metavar="T", type=_name, help=owner)
     _add_trail(commands.below("trail", "", "what administrators made, changed, saw and deleted", "list|export|verify"))
     commands.take_config(parser)
     return parser
@@ -134,12 +136,16 @@ class _CommandParser(argparse.ArgumentParser):
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
         parsed: tuple[argparse.Namespace, list[str]] = self.parse_known_args(args, namespace)
         found, rest = parsed
+        command: argparse.ArgumentParser = getattr(found, "parser", self)
         if rest:
-            command: argparse.ArgumentParser = getattr(found, "parser", self)
             wrong = next((each for each in rest if each.startswith("-")), rest[0]).partition("=")[0]
             options = [each for each in command._option_string_actions if each.startswith("--")]
             hint = names.did_you_mean(wrong, options) if wrong.startswith("-") else ""
+            if not hint and getattr(found, "run", None) == CONFIG:
+                hint = names.did_you_mean(f"{found.name}.{wrong}", (f"{found.name}.{wrong}",))
             command.error(f"there is no argument {names.shown(wrong)}.{hint}")
+        if not hasattr(found, "run"):  # argparse itself would say so before it names a wrong option
+            command.error(f"the following arguments are required: {getattr(found, 'wanted', 'command')}")
         return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -169,8 +175,9 @@ class _CommandParsers:
         """Adds a command with subcommands; option `dest` holds the name of the chosen one, unless `dest` is ""."""
         named = {"dest": dest} if dest else {}
         made = self._parsers.add_parser(name, help=text, description=_sentence(text))
+        made.set_defaults(parser=made, wanted=metavar)
         self._groups.append(made)
-        return _CommandParsers(made.add_subparsers(required=True, metavar=metavar, **named), self._found)
+        return _CommandParsers(made.add_subparsers(metavar=metavar, **named), self._found)
 
     def take_config(self, parser: argparse.ArgumentParser) -> None:
         """Adds `--config` to all commands that take it, after their own options; it may also stand before a command."""
@@ -200,6 +207,13 @@ def _forms(parser: argparse.ArgumentParser, json: str, csv: str | None = None) -
     forms.add_argument("--json", action="store_true", help=json)
     if csv is not None:
         forms.add_argument("--csv", action="store_true", help=csv)
+
+
+def _name(text: str) -> str:
+    """Returns the text. Raises ArgumentTypeError: it names nobody."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it names nobody")
+    return text
 
 
 def _number(text: str, most: int = MAX_ROWS) -> int:
@@ -284,7 +298,8 @@ def _add_files(commands: _CommandParsers) -> None:
         (put, "tenant that will own it"),
         (remove, "only if it is this tenant's"),
     ):
-        command.add_argument("--tenant", metavar="T", required=command is put, help=of_one)
+        kind = _name if command is put else str
+        command.add_argument("--tenant", metavar="T", type=kind, required=command is put, help=of_one)
         _forms(command, "one JSON object", LINES_TEXT if command is listing else None)
 
 
