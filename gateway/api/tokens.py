@@ -337,8 +337,10 @@ def _time(seconds: float, leeway: float) -> datetime:
 
 
 def _header(token: str) -> dict[str, Any]:
-    """Returns the header of a token. Raises Unauthorized: it has none."""
-    encoded = token.partition(".")[0] if len(token) <= MAX_TOKEN_CHARS else ""
+    """Returns the header of a token. Raises Unauthorized: it has none, or is too long."""
+    if len(token) > MAX_TOKEN_CHARS:  # of a person in hundreds of groups
+        raise errors.Unauthorized(f"{NOT_ACCEPTED}it is longer than {MAX_TOKEN_CHARS} characters.")
+    encoded = token.partition(".")[0]
     try:
         found = json.loads(urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
     except (ValueError, binascii.Error, RecursionError):

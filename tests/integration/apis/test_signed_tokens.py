@@ -257,6 +257,7 @@ def test_s12_17_an_administrators_token_acts_by_its_subject_in_the_trail(
         ({"iss": None}, "iss"),
         ({"sub": None}, "sub"),
         ({"exp": "soon"}, "exp"),
+        ({"groups": [f"group {number:08}" for number in range(1000)]}, "longer"),
     ],
 )
 def test_s12_17_a_token_whose_claims_do_not_hold_is_refused(
