@@ -93,24 +93,11 @@ def metered(
         own = charged(prompt) or rates
         added = cost.rounded(cost.EXACT_MONEY.subtract(rates.prompt(prompt + tokens, whole), own.prompt(prompt, sent)))
     direct = max(ZERO, request.primary + added)
-    told_of: dict[str, Any] = {}
-    if is_reported:
-        told_of |= {
-            "mode": note.mode,
-            "direct_cost": _usd(direct),
-            "billed_cost": _usd(request.billed),
-            "net_saving": _usd(direct - request.billed),
-        }
-        if note.passed is not None:
-            told_of |= {"pass": note.passed, "cleared_tokens": note.cleared}
-        if again := round(scale * request.bounced):
-            paid = charged(prompt)
-            added_cost = None if paid is None else _usd(cost.rounded(cost.EXACT_MONEY.multiply(paid.write, again)))
-            told_of["bounced"] = {"tokens": again, "cost": added_cost}
-        if note.mode == bill.OBSERVE:
-            told_of["estimated_saving"] = _usd(_estimated(note, rates, is_cold=is_cold))
+    report = _report(request, note, direct, round(scale * request.bounced), charged) if is_reported else {}
+    if is_reported and note.mode == bill.OBSERVE:
+        report["estimated_saving"] = _usd(_estimated(note, rates, is_cold=is_cold))
     sums = before or NOTHING_SPENT
-    return told_of, bill.BranchCosts(
+    return report, bill.BranchCosts(
         model,
         prompt + tokens,
         tokens,
@@ -121,6 +108,29 @@ def metered(
         bounced=sums.bounced,
         others=_others(sums, model),
     )
+
+
+def _report(
+    request: MeteredRequest,
+    note: bill.EconomyNote,
+    direct: Decimal,
+    again: int,
+    charged: Callable[[int], prompt_cache.CacheRates | None],
+) -> dict[str, Any]:
+    """`again`: tokens that bounced; `charged`: finds the rates of a prompt by its tokens."""
+    report: dict[str, Any] = {
+        "mode": note.mode,
+        "direct_cost": _usd(direct),
+        "billed_cost": _usd(request.billed),
+        "net_saving": _usd(direct - request.billed),
+    }
+    if note.passed is not None:
+        report |= {"pass": note.passed, "cleared_tokens": note.cleared}
+    if again:
+        paid = charged(bill.figure(request.usage, "prompt_tokens"))
+        added = None if paid is None else _usd(cost.rounded(cost.EXACT_MONEY.multiply(paid.write, again)))
+        report["bounced"] = {"tokens": again, "cost": added}
+    return report
 
 
 def _latest_of(before: bill.BranchCosts | None, model: str, at: float) -> bill.BranchCosts | bill.OtherPrompt | None:

@@ -28,8 +28,8 @@ class Instruments:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PipelineParts:
-    """The objects of which a process has one each."""
+class PipelineParts(Instruments):
+    """The objects of which a process has one each, its instruments among them."""
 
     router: ConfiguredRouter
     upstream: ports.Upstream
@@ -40,12 +40,8 @@ class PipelineParts:
     attachments: AttachmentReader
     context: ContextManager
     counters: CounterRegistry
-    clock: ports.Clock
-    metrics: GatewayMetrics
-    telemetry: TelemetryHooks
     frames: UnstoredFrames | None = None
     """What models were sent in conversations that are not stored."""
     loops: decision.ToolLoops | None = None
     """What is known of tool loops whose clients are not recognised."""
-    spans: ports.Spans = nullcontext
     features: FeatureHooks = NO_FEATURES

@@ -94,7 +94,7 @@ class RelayedBills:
         self.clock = parts.clock
         self._parts = parts
         self._tasks = BackgroundTasks()
-        self._commits = TurnCommits(parts.store, parts.metrics, parts.telemetry)
+        self._commits = TurnCommits(parts.store, parts.metrics, parts.hooks)
         self._open = open_calls
         self._unbilled: list[MeteredCall] = []
         self._billing: asyncio.Task[None] | None = None

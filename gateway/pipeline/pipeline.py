@@ -25,7 +25,7 @@ from gateway.pipeline.attempts import ModelRoutes, RequestAttempts, RequestPrepa
 from gateway.pipeline.billing import first_fields
 from gateway.pipeline.parts import PipelineParts
 from gateway.pipeline.payload import build_payload
-from gateway.pipeline.settlement import RequestSettlement
+from gateway.pipeline.settlement import FailureRecording, RequestSettlement
 from gateway.pipeline.stages import PausedRequest, RequestRun, UpstreamOutcome
 from gateway.storage import ConversationStore, SqlBudgets, keyed_hashes, open_rates
 from gateway.storage.database import DatabaseTransactions
@@ -93,7 +93,7 @@ async def relay(
         return goes_on and not record.asked_are_finished
 
     run.set_answer_reader(partial(UpstreamOutcome.of_stream, record, "partial"))
-    async with stack, settlement.recording_failure(run, record):
+    async with stack, FailureRecording(settlement, run, record):
         while (batch := await stream_record.next_batch(batches, record)) is not None:
             if sent := passed(batch):
                 await receiver.send(sent)
@@ -141,7 +141,7 @@ class Pipeline:
             run.set_answer_reader(partial(UpstreamOutcome.of, answer))
             return answer
 
-        async with self.settlement.recording_failure(run):
+        async with FailureRecording(self.settlement, run):
             if paused := await self._attempts.make_ready(run):
                 return paused
             answer = await ask()
@@ -158,7 +158,7 @@ class Pipeline:
         Raises GatewayError: nothing has been sent yet."""
         run, stack = await self._new_run(request), AsyncExitStack()
         ask = partial(self._attempts.opened_stream, run, stack)
-        async with self.settlement.recording_failure(run):
+        async with FailureRecording(self.settlement, run):
             if paused := await self._attempts.make_ready(run):
                 return paused
             opened = await ask()
@@ -184,7 +184,7 @@ class Pipeline:
         """Returns what would be forwarded and its estimated cost. The primary model is not called; nothing is stored
         but the bill of internal models (guarantee §5)."""
         run = await self._new_run(request)
-        async with self.settlement.recording_failure(run):
+        async with FailureRecording(self.settlement, run):
             if paused := await self._attempts.make_ready(run):
                 return paused
             estimate = await self.settlement.estimate(run, build_payload(run.prepared).messages)

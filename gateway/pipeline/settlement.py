@@ -259,7 +259,7 @@ class RequestSettlement:
         self.running = RunningTurns()
         self.usage = UsageCount(parts.counters)
         self._recorder = TurnRecorder(parts.store, match, parts.frames, parts.loops)
-        self._commits = TurnCommits(parts.store, parts.metrics, parts.telemetry, parts.spans)
+        self._commits = TurnCommits(parts.store, parts.metrics, parts.hooks, parts.spans)
         self._tasks = BackgroundTasks()
         self._settling: dict[str, RequestRun] = {}
 
@@ -301,11 +301,6 @@ class RequestSettlement:
         finally:
             if run.is_committing:
                 self.running.leave(run)
-
-    def recording_failure(self, run: RequestRun, record: StreamRecord | None = None) -> "FailureRecording":
-        """Returns a context that records what a request cost and delivered if its body fails or is cancelled.
-        `record`: of a stream, what was delivered so far."""
-        return FailureRecording(self, run, record)
 
     async def failed(self, run: RequestRun, record: StreamRecord | None, error: BaseException) -> None:
         """Records a failure according to the error that ended the request.
@@ -355,10 +350,8 @@ class RequestSettlement:
         error, code = (None, ended) if isinstance(ended, str) else (ended, ended.code)
         if error is not None:
             self.metrics.upstream_failed(run.prepared.request.model, error)
-        said, failed = (
-            run.answer_so_far,
-            UpstreamOutcome.failed(code, error, is_chargeable=run.attempted().is_chargeable),
-        )
+        said = run.answer_so_far
+        failed = UpstreamOutcome.failed(code, error, is_chargeable=run.attempted().is_chargeable)
         usage = failed.usage or said.usage or next(iter(run.reported), None)
         outcome = failed = replace(failed, usage=usage, charged=failed.charged or says(said))
         if record is not None and record.begun and run.is_delivered:
@@ -401,10 +394,8 @@ class RequestSettlement:
         kinds = cost.dearer_kinds(facts.prices, request.forward, messages)
         costs = cost.estimated_cost(facts.prices, prompt, most, tier if isinstance(tier, str) else None, kinds)
         attempted = run.attempted(prepared=prepared)
-        calls, known = (
-            tuple(map(cost.price_internal, attempted.internal)),
-            metadata_of(attempted, self.clock.monotonic()),
-        )
+        calls = tuple(map(cost.price_internal, attempted.internal))
+        known = metadata_of(attempted, self.clock.monotonic())
         metadata.add_bill(known, calls, cost.total_cost(calls))
         return {
             "object": "context.dry_run",
@@ -437,11 +428,12 @@ class RequestSettlement:
 
 
 class FailureRecording:
-    """See `RequestSettlement.recording_failure`; a generator instead would cost each request ten calls."""
+    """Records what a request cost and delivered if the body of a `with` block fails or is cancelled. A generator
+    instead would cost each request ten calls. `record`: of a stream, what was delivered so far."""
 
     __slots__ = ("_record", "_run", "_settlement")
 
-    def __init__(self, settlement: RequestSettlement, run: RequestRun, record: StreamRecord | None) -> None:
+    def __init__(self, settlement: RequestSettlement, run: RequestRun, record: StreamRecord | None = None) -> None:
         self._settlement, self._run, self._record = settlement, run, record
 
     async def __aenter__(self) -> None: ...

@@ -71,6 +71,7 @@ class WiredPipeline:
         loops = decision.ToolLoops(storage.cache, storage.store.secret)
         self._wire_context(loops)
         parts = PipelineParts(
+            **vars(instruments),
             router=upstreams.router,
             upstream=upstreams.adapter,
             ready=upstreams.ready,
@@ -79,12 +80,8 @@ class WiredPipeline:
             attachments=documents.attachments,
             context=self._context,
             counters=counters,
-            clock=clock,
-            metrics=instruments.metrics,
-            telemetry=instruments.hooks,
             frames=UnstoredFrames(storage.frames, storage.store, clock),
             loops=loops,
-            spans=instruments.spans,
             features=self._features(guards),
         )
         self.pipeline = build_pipeline(settings, parts)
