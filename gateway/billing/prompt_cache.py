@@ -27,11 +27,8 @@ LIFETIME_AT_LEAST = timedelta(minutes=10)
 """Lifetime of an unused prompt cache at providers that promise none: OpenAI names five to ten minutes."""
 FOR_AN_HOUR = timedelta(hours=1)
 FOR_A_DAY = timedelta(days=1)
-READ, WRITE, WRITE_HOUR = (
-    "cache_read_input_token_cost",
-    "cache_creation_input_token_cost",
-    "cache_creation_input_token_cost_above_1hr",
-)
+READ, WRITE = "cache_read_input_token_cost", "cache_creation_input_token_cost"
+WRITE_HOUR = "cache_creation_input_token_cost_above_1hr"
 RETENTION = "prompt_cache_retention"
 
 

@@ -249,10 +249,8 @@ class ContextGatherer:
     ) -> tuple[dict[FilePlace, str], tuple[str, ...]]:
         """Returns the texts of the files in messages, and the digests of contents with entries in the cache.
         `stored`: how many of the messages are stored; None: all."""
-        natives, arrived = (
-            self.natives,
-            file_reader.ArrivedMessages(len(messages) if stored is None else stored, self._request.messages),
-        )
+        natives, count = self.natives, len(messages) if stored is None else stored
+        arrived = file_reader.ArrivedMessages(count, self._request.messages)
         return await natives.files.read(
             messages,
             arrived,

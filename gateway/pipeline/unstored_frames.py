@@ -25,9 +25,9 @@ from gateway.core.types.conversation import (
     ConversationHistory,
     ConversationMessage,
     Form,
-    FrozenDecision,
     PromptFrame,
     TokenCounts,
+    frame_of,
 )
 from gateway.core.types.prompt_digests import plain_parts
 from gateway.core.types.short_inputs import with_short_inputs
@@ -286,21 +286,15 @@ def _frame(
         memory_message = memory.MemoryMessage(decoded_form(parts, MEMORY, texts, ids), tuple(pinned))
         if key.of_form(memory_message.body) != digest:
             raise ValueError("a memory message is another")
-    decisions = encoded["decisions"].items()
-    return PromptFrame(
-        first=encoded["first"],
-        left_out=frozenset(encoded["left"]),
-        forms=forms,
-        shown_in_full={name: tuple(ids[n] for n in shown) for name, shown in encoded["standing"].items()},
-        decisions={name: tuple(FrozenDecision(ids[n], *rest) for n, *rest in each) for name, each in decisions},
-        decided=frozenset(ids[n] for n in encoded["decided"]),
-        counts=encoded["counts"],
-        asked=encoded["asked"],
-        left_out_tokens=encoded["left_out_tokens"],
-        recalls=encoded.get("recalls", False),
-        refers={key: tuple((to, ids[n]) for to, n in found) for key, found in encoded.get("refers", {}).items()},
-        memory=memory_message,
-    )
+    named = {
+        "forms": forms,
+        "standing": {name: [ids[n] for n in shown] for name, shown in encoded["standing"].items()},
+        "decisions": {name: [[ids[n], *rest] for n, *rest in each] for name, each in encoded["decisions"].items()},
+        "decided": [ids[n] for n in encoded["decided"]],
+        "refers": {key: [[to, ids[n]] for to, n in found] for key, found in encoded.get("refers", {}).items()},
+        "memory": None,
+    }
+    return replace(frame_of({**encoded, **named}), memory=memory_message)
 
 
 def _payload(prepared: PreparedRequest, key: _FrameKey, now: int, ttl: float) -> bytes | None:

@@ -146,10 +146,8 @@ DELTAS = Events(ClassicEvent, "Deltas, the whole answer, then `[DONE]`.")
 OF_MODELS: Json = {"headers": TOLD}
 ANTHROPICS: Json = {"error": MessagesError}
 KNOWN = "Keys made at runtime, the latest in front, and behind them those of the configuration."
-FORGOTTEN, REQUESTED = (
-    Deleted[Literal["memory.thing.deleted"]],
-    f"{' '.join(request_search.FILTERS)} tenant:requests sort older newer",
-)
+FORGOTTEN = Deleted[Literal["memory.thing.deleted"]]
+REQUESTED = f"{' '.join(request_search.FILTERS)} tenant:requests sort older newer"
 OPERATIONS: list[tuple[Any, ...]] = [
     ("GET /", "What this is, and where to look", About, "", None, NO_KEY),
     ("GET /openapi.json", "This description", Json, "", None, NO_KEY),

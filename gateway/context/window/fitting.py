@@ -518,10 +518,8 @@ class ForwardedMinimum:
         self.left_out |= leaving
 
     def _pointers(self) -> dict[str, ArtifactRendering]:
-        placed, attached = (
-            self._material.placed,
-            [a for a in self._material.attached if not a.historical][: tuning.MAX_NAMED_DOCUMENTS],
-        )
+        placed = self._material.placed
+        attached = [a for a in self._material.attached if not a.historical][: tuning.MAX_NAMED_DOCUMENTS]
         attached += [a for a in self._material.attached if a.pinned and a.historical]
         if self.keeps_block:
             current, said_same = self._material.current, self._material.repeats.said_same

@@ -309,10 +309,8 @@ def question_in(messages: Sequence[ConversationMessage]) -> tuple[str, list[str]
     if last is None:
         return "", []
     before = [each for each in messages[max(0, last - RECENT) : last] if each.role != "tool"]
-    said, text = (
-        [tool_steps.text_of(each.content)[:QUESTION_CHARS] for each in before],
-        tool_steps.text_of(messages[last].content),
-    )
+    said = [tool_steps.text_of(each.content)[:QUESTION_CHARS] for each in before]
+    text = tool_steps.text_of(messages[last].content)
     if len(text) > QUESTION_CHARS:
         text = f"{text[: QUESTION_CHARS // 2]}\n{text[-QUESTION_CHARS // 2 :]}"
     return text, said
