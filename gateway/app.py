@@ -158,11 +158,7 @@ class Gateway:
         )
         jobs.every(PROBE_SECONDS, self.storage.store.probe_if_refused, name="storage_probe")
         jobs.every(
-            BEAT_SECONDS,
-            self._look_at_open_calls,
-            name="open_calls",
-            at_once=True,
-            failed="open_calls_not_looked_at",
+            BEAT_SECONDS, self._look_at_open_calls, name="open_calls", at_once=True, failed="open_calls_not_looked_at"
         )
         jobs.every(EXPIRE_SECONDS, self._expire, name="expiry")
         if (seconds := settings.routing.probe) is not None:

@@ -392,9 +392,7 @@ def clock() -> HandClock:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show the end of a gateway's log with the failure of the test that used it."""
     report = yield
     if isinstance(item, pytest.Function) and report.failed:

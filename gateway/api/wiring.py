@@ -247,9 +247,7 @@ class WiredApi:
         found.append(Route(REQUESTS_PATH, listed, methods=["GET"]))
         found += trail_routes(self._storage.transactions, self._auth, self._storage.trail)
         found += key_routes(
-            self._keys,
-            self._auth,
-            lambda caller, _: audit_events.recorder(audit_log.actor_of(caller), self._clock),
+            self._keys, self._auth, lambda caller, _: audit_events.recorder(audit_log.actor_of(caller), self._clock)
         )
         found += self._classic_routes(ready)
         found += self.mcp.routes()

@@ -128,23 +128,11 @@ def _prompt_cost(rates: TokenRates, rate: Decimal, prompt: int, details: Any, us
     pictures = min(cached, bill.figure(of_cached, "image_tokens")) if cached else 0
     sounds = min(cached - pictures, bill.figure(of_cached, "audio_tokens")) if cached else 0
     kinds: Kinds = (
-        (
-            "cached_image_input",
-            pictures,
-            ("cache_read_input_image_token_cost", "cache_read_input_token_cost"),
-        ),
-        (
-            "cached_audio_input",
-            sounds,
-            ("cache_read_input_audio_token_cost", "cache_read_input_token_cost"),
-        ),
+        ("cached_image_input", pictures, ("cache_read_input_image_token_cost", "cache_read_input_token_cost")),
+        ("cached_audio_input", sounds, ("cache_read_input_audio_token_cost", "cache_read_input_token_cost")),
         ("cached_input", cached - pictures - sounds, ("cache_read_input_token_cost",)),
         ("cache_write", written - hour, ("cache_creation_input_token_cost",)),
-        (
-            "cache_write_1h",
-            hour,
-            ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost"),
-        ),
+        ("cache_write_1h", hour, ("cache_creation_input_token_cost_above_1hr", "cache_creation_input_token_cost")),
         ("audio_input", bill.figure(details, "audio_tokens") - sounds, ("input_cost_per_audio_token",)),
         ("image_input", bill.figure(details, "image_tokens") - pictures, ("input_cost_per_image_token",)),
     )

@@ -256,11 +256,7 @@ class InternalModels:
         return BilledModel(self, deployment, self._router.facts(name, deployment), bill)
 
     async def complete(
-        self,
-        deployment: ModelDeployment,
-        ask: agents.InternalRequest,
-        scope: upstreams.CallScope,
-        arrived: list[bytes],
+        self, deployment: ModelDeployment, ask: agents.InternalRequest, scope: upstreams.CallScope, arrived: list[bytes]
     ) -> dict[str, Any]:
         """Calls the model in the strictest format that its upstream accepts, and remembers it; returns the body.
         `arrived`: gets the pieces of the answer as they come.

@@ -354,13 +354,7 @@ def fitted_as_sent(
     system, is_exact = counter.estimate_texts(texts[:first], lengths[:first])
     history, is_history_exact = counter.estimate_texts(texts[first:last], lengths[first:last])
     current, is_current_exact = counter.estimate_texts(texts[last:], lengths[last:])
-    breakdown = {
-        "system": system + REPLY_TOKENS,
-        "tools": 0,
-        "history": history,
-        "artifacts": 0,
-        "current": current,
-    }
+    breakdown = {"system": system + REPLY_TOKENS, "tools": 0, "history": history, "artifacts": 0, "current": current}
     tokens, forwarded = sum(breakdown.values()), ForwardedMessages(list(messages), [])
     estimated = not (is_exact and is_history_exact and is_current_exact and counter.is_own)
     return PackedWindow(WindowSelection(), forwarded, tokens, exact=False, breakdown=breakdown, estimated=estimated)

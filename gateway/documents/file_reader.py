@@ -519,10 +519,7 @@ def place_of(part: dict[str, Any], sent: Sequence[dict[str, Any]], field: str) -
 
 @contextmanager
 def _unreadable_reported(
-    place: FilePlace,
-    part: dict[str, Any],
-    sent: Sequence[dict[str, Any]] | None,
-    texts: dict[FilePlace, str],
+    place: FilePlace, part: dict[str, Any], sent: Sequence[dict[str, Any]] | None, texts: dict[FilePlace, str]
 ) -> Iterator[None]:
     """Reports an unreadable document: as the client's error, or, where it was not sent now, as its text."""
     try:

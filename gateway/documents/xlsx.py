@@ -321,9 +321,7 @@ ERROR = re.compile(
     rb'<c r="([A-Z]{1,3})(\d{1,7})"[^<>]{0,60}\bt="e"[^<>]{0,60}>(?:<f[^<>]{0,80}>[^<]{0,1000}</f>)?'
     rb"<v>(#[A-Z0-9/?!]{1,14})</v>"
 )
-STYLED = re.compile(
-    rb'<(?:\w{1,9}:)?c\s(?=[^<>]{0,200}?\bs="(\d{1,5})")[^<>]{0,200}?\br="([A-Z]{1,3})(\d{1,7})"',
-)
+STYLED = re.compile(rb'<(?:\w{1,9}:)?c\s(?=[^<>]{0,200}?\bs="(\d{1,5})")[^<>]{0,200}?\br="([A-Z]{1,3})(\d{1,7})"')
 """A cell with a style of its own."""
 MAX_TAG = 4096
 """Bytes of a tag that is carried over to the next piece."""

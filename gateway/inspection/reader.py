@@ -68,12 +68,7 @@ class ExplanationReader:
         self._large = large
 
     async def conversation(
-        self,
-        tenant: str | None,
-        conversation_id: str,
-        *,
-        branch: str | None = None,
-        choice: TurnChoice = LAST_TURNS,
+        self, tenant: str | None, conversation_id: str, *, branch: str | None = None, choice: TurnChoice = LAST_TURNS
     ) -> ExplainedConversation:
         """Reads some turns of a branch and explains them.
         `branch`: the branch's last message; None, or a message of the current branch: that one.

@@ -95,9 +95,6 @@ def _row(line: report_lists.ConversationLine) -> list[Piece]:
     sums = line.sums
     question: Piece = line.question if line.question else (DELETED_QUESTION if line.question == "" else "", FAINT)
     figures = (str(sums.requests), str(sums.prompt_tokens), str(sums.completion_tokens))
-    costs = (
-        printing.cost_text(sums.cost, sums.unpriced, is_known=bool(sums.priced)),
-        printing.usd_text(sums.planning),
-    )
+    costs = (printing.cost_text(sums.cost, sums.unpriced, is_known=bool(sums.priced)), printing.usd_text(sums.planning))
     who = (line.tenant, line.user or "", line.model or "", ", ".join(line.sessions))
     return [line.id, when_text(line.updated_at), *figures, *costs, *who, question]

@@ -245,10 +245,7 @@ Priced = tuple[Json, bill.CallCost]
 
 
 def make_bill(
-    attempted: AttemptedRequest,
-    primary: Priced | None,
-    now: float,
-    unlisted: OmittedRecords | None = None,
+    attempted: AttemptedRequest, primary: Priced | None, now: float, unlisted: OmittedRecords | None = None
 ) -> SettledRequest:
     """Makes the bill of a request.
     `primary`: the last call to the primary model: neither a recall round nor a failed try that was retried; `now`: on

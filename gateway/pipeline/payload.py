@@ -357,12 +357,7 @@ def _are_readable(message: Json) -> bool:
 
 
 def request_body(
-    forward: Json,
-    messages: list[Json],
-    deployment: ModelDeployment,
-    *,
-    stream: bool,
-    ask_usage: bool,
+    forward: Json, messages: list[Json], deployment: ModelDeployment, *, stream: bool, ask_usage: bool
 ) -> Json:
     """Builds the body from the client's fields, unchanged, and the deployment's where it names none. `ask_usage`: the
     stream is to end with its usage (guarantee §6)."""
@@ -491,11 +486,7 @@ class TranslatedPrompt(NamedTuple):
 
 
 def as_upstream_takes(
-    messages: list[Json],
-    forward: Json,
-    request: ChatRequest,
-    deployment: ModelDeployment,
-    tokens: int | None = None,
+    messages: list[Json], forward: Json, request: ChatRequest, deployment: ModelDeployment, tokens: int | None = None
 ) -> TranslatedPrompt:
     """Translates a request for its deployment. In requests of other APIs only content stored by Messages changes.
     `tokens`: of the prompt; edits depend on them."""

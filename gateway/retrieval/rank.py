@@ -386,8 +386,7 @@ ORDINAL_NOUN = re.compile(
     re.IGNORECASE,
 )
 NOUN_NUMBER = re.compile(
-    r"\b(?P<nouns>(?:tool )?\w+)\s+(?:number\s+|no\.?\s*|nummer\s+|nr\.?\s*|#\s*)?(?P<ordinal>\d{1,7})\b",
-    re.IGNORECASE,
+    r"\b(?P<nouns>(?:tool )?\w+)\s+(?:number\s+|no\.?\s*|nummer\s+|nr\.?\s*|#\s*)?(?P<ordinal>\d{1,7})\b", re.IGNORECASE
 )
 _NOUNS = """
 call tool step output response command run invocation action toolcall

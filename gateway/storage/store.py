@@ -21,12 +21,7 @@ from gateway.core.tasks import BackgroundTasks
 from gateway.core.types import artifacts, audit_log, memory, report_lists, turn
 from gateway.core.types.artifacts import Artifact
 from gateway.core.types.chat import USER_FIELDS
-from gateway.core.types.conversation import (
-    ConversationRef,
-    EarlierMessages,
-    HistoryLookup,
-    StoredConversation,
-)
+from gateway.core.types.conversation import ConversationRef, EarlierMessages, HistoryLookup, StoredConversation
 from gateway.storage import audit_events, claims
 from gateway.storage.cache.deleted_places import DeletedPlaces, ListPlace
 from gateway.storage.conversations.delete import delete_conversation
@@ -42,13 +37,7 @@ from gateway.storage.lookup.path_cache import NO_CACHES, StorageCaches
 from gateway.storage.lookup.segments import locked, read_messages, read_said, read_uncovered, write_segment
 from gateway.storage.rows import utc
 from gateway.storage.turns.bills import Amend, amend_bill
-from gateway.storage.turns.completions import (
-    delete_completion,
-    read_completion,
-    read_input,
-    read_page,
-    write_metadata,
-)
+from gateway.storage.turns.completions import delete_completion, read_completion, read_input, read_page, write_metadata
 from gateway.storage.turns.write_turn import left_behind, write_turns
 
 MAX_SHARED = 200

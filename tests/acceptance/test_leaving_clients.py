@@ -8,10 +8,7 @@ from tests.chaos.audit import rows
 from tests.support.answers import Json, http, raw_request, stored, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.leaving import (
-    check_that_cancelled_streams_leave_no_trace,
-    check_that_leaving_clients_leave_no_trace,
-)
+from tests.support.leaving import check_that_cancelled_streams_leave_no_trace, check_that_leaving_clients_leave_no_trace
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import wait_until
 from tests.support.raw import SSE_HEAD, End, Step, event, head

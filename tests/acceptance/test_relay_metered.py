@@ -8,9 +8,7 @@ from tests.support.metered_relay import audited, billed, post
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import PostgresProcess
 from tests.support.process import wait_until
-from tests.support.relayed import (
-    total,
-)
+from tests.support.relayed import total
 from tests.support.sockets import connect
 
 

@@ -22,10 +22,7 @@ from tests.support.postgres import PostgresProcess
 from tests.support.process import wait_until
 
 ASK: Any = [user("hello")]
-DOWN: dict[str, Callable[[PostgresProcess], None]] = {
-    "killed": PostgresProcess.kill9,
-    "frozen": PostgresProcess.pause,
-}
+DOWN: dict[str, Callable[[PostgresProcess], None]] = {"killed": PostgresProcess.kill9, "frozen": PostgresProcess.pause}
 
 
 CONVERSATIONS = [

@@ -40,8 +40,7 @@ def test_s13_5_nothing_secret_and_no_content_is_exported(start_gateway: GatewayF
         settings = {"telemetry": {**telemetry, "metric_interval": 0.2}, "context": {"planning": "auto"}}
         gateway = start_gateway(settings, SOON)
         upstream.handler = InternalModels(
-            every("summarize", summarization_focus="the-focus-of-the-plan"),
-            primary=lambda body: None,
+            every("summarize", summarization_focus="the-focus-of-the-plan"), primary=lambda body: None
         )
         document = {"title": "the-title", "source": "the-source", "content": lamps(60)}
         call = {

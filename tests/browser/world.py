@@ -241,10 +241,7 @@ def administered(world: World, key: str) -> None:
         world.refuse({"model": "gpt-4o", "messages": [{"role": "user", "content": "Too dear?"}]}, 429, other["key"])
         client.delete(world.paths["key, revoked"].replace("/ui/admin", "/v1/gateway")).raise_for_status()
     with httpx.Client(base_url=world.url, headers={"authorization": f"Bearer {made['key']}"}, timeout=60) as client:
-        for name, text in (
-            ("notes.txt", b"The keeper is Ada. " * 50),
-            ("long name " * 12 + ".pdf", b"%PDF broken"),
-        ):
+        for name, text in (("notes.txt", b"The keeper is Ada. " * 50), ("long name " * 12 + ".pdf", b"%PDF broken")):
             files: Any = {"file": (name, text), "purpose": (None, "user_data")}
             kept = client.post("/v1/files", files=files).raise_for_status().json()["id"]
             world.paths["file"] = f"/ui/admin/files/{kept}"

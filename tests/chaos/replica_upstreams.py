@@ -100,11 +100,7 @@ class Upstreams:
                     "timeout": TIMEOUT,
                     "extra_headers": {REPLICA: replica},
                 },
-                "model_info": {
-                    "max_input_tokens": 60_000,
-                    "tokenizer": "o200k_base",
-                    **PRICES[name].configured(),
-                },
+                "model_info": {"max_input_tokens": 60_000, "tokenizer": "o200k_base", **PRICES[name].configured()},
             }
             for name in DEPLOYMENTS
         ]

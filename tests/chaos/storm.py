@@ -24,13 +24,7 @@ MOMENTS = ("some time", "an answer from upstream", "an acknowledgement")
 class Storm:
     """`clients` at once on all gateways, which share one database; one gateway is killed at a time."""
 
-    def __init__(
-        self,
-        gateways: Sequence[GatewayProcess],
-        upstream: MockUpstream,
-        storage_url: str,
-        seed: int,
-    ) -> None:
+    def __init__(self, gateways: Sequence[GatewayProcess], upstream: MockUpstream, storage_url: str, seed: int) -> None:
         self._gateways = list(gateways)
         self._chance = random.Random(seed)
         self._talks = Talks(self._chance)

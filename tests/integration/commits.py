@@ -59,11 +59,7 @@ def bill(tenant: str, conversation_id: str | None, status: TurnStatus = "complet
 
 
 def turn(
-    tenant: str,
-    conversation_id: str,
-    question: Any = "question",
-    answers: Sequence[Any] = ("answer",),
-    **more: Any,
+    tenant: str, conversation_id: str, question: Any = "question", answers: Sequence[Any] = ("answer",), **more: Any
 ) -> TurnCommit:
     """A question and its answers (siblings), with their bill; `more` goes to the stored turn."""
     status: TurnStatus = more.pop("status", "complete")

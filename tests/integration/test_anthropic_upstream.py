@@ -87,10 +87,7 @@ async def test_s10_9_an_answer(provider: MockProvider, claude: AnthropicUpstream
     assert message["reasoning_content"] == wire.THOUGHT["thinking"]
     assert [
         (c["id"], c["function"]["name"], json.loads(c["function"]["arguments"])) for c in message["tool_calls"]
-    ] == [
-        ("toolu_1", "weather", {"city": "Bern", "days": 2}),
-        ("toolu_2", "clock", {}),
-    ]
+    ] == [("toolu_1", "weather", {"city": "Bern", "days": 2}), ("toolu_2", "clock", {})]
     assert "native_blocks" not in message
     assert choice["finish_reason"] == "tool_calls"
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (22, 42, 64)
@@ -133,13 +130,7 @@ async def test_s10_9_a_request(provider: MockProvider, claude: AnthropicUpstream
         "context_management": {"edits": []},
         "anthropic_beta": ["context-2025", "fine-grained-2025"],
     }
-    fields = {
-        "stop": "END",
-        "tool_choice": "required",
-        "parallel_tool_calls": False,
-        "n": 1,
-        "user": "u1",
-    }
+    fields = {"stop": "END", "tool_choice": "required", "parallel_tool_calls": False, "n": 1, "user": "u1"}
     headers = {"openai-organization": "org-1", "traceparent": "00-1"}
     body = {"model": at.provider_model, "messages": messages, "max_tokens": 100, "tools": TOOLS, **fields}
     await claude.complete(at, UpstreamRequest(body, own, headers))
@@ -192,12 +183,7 @@ FAULTS: list[tuple[int, Json, type[UpstreamError]]] = [
 @pytest.mark.parametrize(("status", "body", "kind"), FAULTS)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_s10_9_faults(
-    provider: MockProvider,
-    claude: AnthropicUpstream,
-    status: int,
-    body: Json,
-    kind: type[UpstreamError],
-    stream: bool,
+    provider: MockProvider, claude: AnthropicUpstream, status: int, body: Json, kind: type[UpstreamError], stream: bool
 ) -> None:
     """§10.9: an error keeps its status, its wait and its words; an overflow its figures."""
     provider.fail(status, body, retry_after="7", anthropic_ratelimit_requests_remaining="0")

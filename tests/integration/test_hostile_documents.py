@@ -64,10 +64,7 @@ async def test_who_no_longer_waits_leaves_no_process_behind() -> None:
 
 @pytest.mark.parametrize(
     ("make", "kind"),
-    [
-        *((swollen, "docx"), (zeros, "pdf")),
-        *((lambda: b"%PDF-1.4 rubbish", "pdf"), (lambda: b"PK rubbish", "docx")),
-    ],
+    [*((swollen, "docx"), (zeros, "pdf")), *((lambda: b"%PDF-1.4 rubbish", "pdf"), (lambda: b"PK rubbish", "docx"))],
     ids=["a swollen DOCX", "zeros in zeros", "rubbish", "rubbish of another kind"],
 )
 async def test_what_cannot_be_read_says_so(make: Callable[[], bytes], kind: str) -> None:

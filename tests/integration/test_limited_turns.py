@@ -32,10 +32,7 @@ from tests.support.schemas import sqlite_url
 PRICES = {"input_cost_per_token": Decimal("0.001"), "output_cost_per_token": Decimal("0.001")}
 FACTS = {name: ModelFacts(name, most, 1000, most, prices=PRICES) for name, most in (("m", 8000), ("small", 1100))}
 KEY = KeyPolicy(
-    "key_1",
-    "t",
-    budgets=(SpendBudget(usd=Decimal(1000)),),
-    limits=RateLimits(rpm=10**6, tpm=10**9, concurrent=10**6),
+    "key_1", "t", budgets=(SpendBudget(usd=Decimal(1000)),), limits=RateLimits(rpm=10**6, tpm=10**9, concurrent=10**6)
 )
 
 

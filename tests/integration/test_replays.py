@@ -117,10 +117,7 @@ async def test_replays_belong_to_their_conversation(
 ) -> None:
     """§8.3, §11.18: another tenant's is not there; with the conversation all of it is gone."""
     made = await begun(store, replays, "conv_own")
-    for tenant, name, replay in (
-        ("u", "conv_own", made.replay_id),
-        ("t", "conv_none", made.replay_id),
-    ):
+    for tenant, name, replay in (("u", "conv_own", made.replay_id), ("t", "conv_none", made.replay_id)):
         with pytest.raises(ConversationNotFound):
             await replays.find(tenant, name, replay)
     for name in ("replay_none", "\x00"):

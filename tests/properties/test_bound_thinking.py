@@ -146,11 +146,7 @@ def test_s10_10_no_thought_stands_where_it_was_not_made(
     """§10.10: whatever leaves the window or is reduced, the provider never sees a thought whose signature does not fit,
     nor a tool loop whose last step lacks the thought that it wants."""
     talk = Talk(
-        native=native,
-        resends=resends or not store,
-        keeps=keeps,
-        thinking=ENABLED if enabled else ADAPTIVE,
-        store=store,
+        native=native, resends=resends or not store, keeps=keeps, thinking=ENABLED if enabled else ADAPTIVE, store=store
     )
     asyncio.run(tell(talk, window, turns))
     assert talk.model.refused == []

@@ -8,13 +8,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    multiple,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, multiple, rule, run_state_machine_as_test
 
 from tests.support.history_model import Ask, Json, Model, Plan, Talk, is_answer
 from tests.support.history_views import SYSTEMS, Way, edited, shaped, upto_last_question

@@ -16,9 +16,7 @@ from tests.support.http_server import Record
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import Closing, wait_until
 
-TOOLS = [
-    {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}},
-]
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
 LONG = " word" * 50
 WAIT_SECONDS = 20.0
 
@@ -105,12 +103,7 @@ class World(Closing):
         return self._heard(self.number(), key, ask, script, None)
 
     def send_two(
-        self,
-        key: str,
-        asks: Sequence[Ask],
-        scripts: Sequence[Script],
-        last: int,
-        between: Callable[[Heard], None],
+        self, key: str, asks: Sequence[Ask], scripts: Sequence[Script], last: int, between: Callable[[Heard], None]
     ) -> Heard:
         """Two requests that are both under way before either is answered; `between` sees the one answered first."""
         gates = [threading.Event(), threading.Event()]

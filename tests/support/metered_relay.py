@@ -9,9 +9,7 @@ import httpx
 from tests.support.answers import Json, http
 from tests.support.command import gateway_command
 from tests.support.gateway_process import GatewayProcess
-from tests.support.relayed import (
-    bill,
-)
+from tests.support.relayed import bill
 
 
 def post(gateway: GatewayProcess, path: str, body: Json, **headers: str) -> httpx.Response:

@@ -14,15 +14,7 @@ from urllib.parse import unquote
 from tests.support.http_server import Answer, Record, ThreadedHttpServer
 from tests.support.mock_embeddings import embeddings
 from tests.support.process import Closing, wait_until
-from tests.support.reply import (
-    JsonDict,
-    Reply,
-    answer,
-    count_message,
-    dumps,
-    error_body,
-    render,
-)
+from tests.support.reply import JsonDict, Reply, answer, count_message, dumps, error_body, render
 from tests.support.strict_chat import violations
 
 __all__ = ["MockUpstream", "Record", "Reply"]

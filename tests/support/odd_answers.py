@@ -489,9 +489,7 @@ TEXTS: dict[str, Odd] = {
         text="so it is",
     ),
     "an object": Odd(
-        whole=answer({"content": {"so": 1}}),
-        events=[chunk({"content": {"so": 1}}), *ended("stop")],
-        text='{"so":1}',
+        whole=answer({"content": {"so": 1}}), events=[chunk({"content": {"so": 1}}), *ended("stop")], text='{"so":1}'
     ),
     "in the role of another": Odd(
         whole=answer({"role": "model", "content": "so it is"}),

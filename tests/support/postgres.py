@@ -106,13 +106,7 @@ class PostgresProcess(Postgres, ChildProcess):
     def start(self) -> None:
         """Start on the port and the data from before, and wait until it takes connections."""
         settings = [f"--{name}={value}" for name, value in _SETTINGS.items()]
-        command = [
-            str(self._install / "bin/postgres"),
-            "-D",
-            str(self._data),
-            f"--port={self.port}",
-            *settings,
-        ]
+        command = [str(self._install / "bin/postgres"), "-D", str(self._data), f"--port={self.port}", *settings]
         pid_file = self._data / "postmaster.pid"
         self.spawn(command, env=plain_environment(), cwd=self._data.parent, user=self._user)
 
@@ -158,17 +152,7 @@ class PostgresProcess(Postgres, ChildProcess):
         subprocess.run(["cp", "-Rp", other._data, self._data], check=True)
 
     def _initialise(self) -> None:
-        command = [
-            self._install / "bin/initdb",
-            "-D",
-            self._data,
-            "-U",
-            "postgres",
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-        ]
+        command = [self._install / "bin/initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8"]
         command += ["--locale=C", "--no-sync", "--no-instructions", "--no-data-checksums", "--wal-segsize=4"]
         done = subprocess.run(
             [str(word) for word in command],

@@ -19,10 +19,7 @@ PRICES: tuple[dict[str, Decimal], ...] = (CHEAP, CHEAP, {}, DEAR)
 
 
 def random_entry(
-    chance: random.Random,
-    tenants: Sequence[str],
-    times: Sequence[datetime],
-    conversation_id: str | None = None,
+    chance: random.Random, tenants: Sequence[str], times: Sequence[datetime], conversation_id: str | None = None
 ) -> LedgerEntry:
     """Any bill that balances: priced or not, planned or not, tiny or dear, metered or not, at a saving or a loss, with
     or without names."""

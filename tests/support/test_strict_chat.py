@@ -69,10 +69,7 @@ def test_valid(body: Any) -> None:
         (chat(USER, CALLS, *ANSWERS, USER, ANSWERS[0]), r"messages\[5\]: .* must follow"),
         (chat(USER, CALLS | {"tool_calls": [CALL, CALL]}), "unique"),
         (chat(USER, CALLS | {"tool_calls": [merged(CALL, {"function": {"name": "a b"}})]}), "does not match"),
-        (
-            chat(USER, CALLS | {"tool_calls": [merged(CALL, {"function": {"arguments": {}}})]}),
-            "must be a string",
-        ),
+        (chat(USER, CALLS | {"tool_calls": [merged(CALL, {"function": {"arguments": {}}})]}), "must be a string"),
         (chat(USER, CALLS | {"tool_calls": [{"id": "c1"}]}), "neither a function call"),
     ],
 )

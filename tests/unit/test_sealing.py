@@ -6,12 +6,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.core.formats.compaction_items import (
-    MAX_EXTRACT_CHARS,
-    CompactionMark,
-    extract_of,
-    opened,
-)
+from gateway.core.formats.compaction_items import MAX_EXTRACT_CHARS, CompactionMark, extract_of, opened
 from gateway.core.formats.sealing import MAX_OPENED_BYTES, seal, unsealed
 from gateway.core.types.content_parts import content_text
 

@@ -37,8 +37,7 @@ class ReadArguments(ToolArguments):
     """Of `read_artifact`."""
 
     artifact_id: Annotated[
-        str,
-        Field(min_length=1, max_length=MAX_NAME, description="The id that a label or a search names: art_…"),
+        str, Field(min_length=1, max_length=MAX_NAME, description="The id that a label or a search names: art_…")
     ]
     conversation_id: Annotated[
         Name | None,

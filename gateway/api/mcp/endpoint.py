@@ -44,12 +44,7 @@ class McpEndpoint:
     """The endpoint. Answers are whole, so there is no GET for a stream, and no session to DELETE."""
 
     def __init__(
-        self,
-        settings: Settings,
-        past: PastReader,
-        things: EntityStore,
-        auth: KeyAuthenticator,
-        large: LargeDocuments,
+        self, settings: Settings, past: PastReader, things: EntityStore, auth: KeyAuthenticator, large: LargeDocuments
     ) -> None:
         self._settings = settings
         self._things = things

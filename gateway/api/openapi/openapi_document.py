@@ -29,10 +29,7 @@ def document() -> bytes:
         "info": {"title": "context-gateway", "version": __version__, "description": ABOUT},
         "security": [{"key": []}],
         "paths": paths.paths(schemas),
-        "components": {
-            "schemas": schemas.made(),
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": schemas.made(), "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
     }
     return jsons.dumps(found)
 

@@ -517,10 +517,7 @@ def documents_in_messages(
 
 
 def artifacts_of_earlier(
-    messages: Sequence[ConversationMessage],
-    files: Mapping[FilePlace, str],
-    min_chars: int,
-    known: Iterable[Artifact],
+    messages: Sequence[ConversationMessage], files: Mapping[FilePlace, str], min_chars: int, known: Iterable[Artifact]
 ) -> tuple[Artifact, ...]:
     """Returns the artifacts of messages that can be recalled but not forwarded: the latest of each content, without
     those that are `known` already. `place.message` is the index by which `WindowInputs` knows the message."""

@@ -10,10 +10,4 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_face(__name__)
 
-__all__ = [
-    "CounterRegistry",
-    "ModelMargins",
-    "PromptReport",
-    "TiktokenCounter",
-    "keep_calibrated",
-]
+__all__ = ["CounterRegistry", "ModelMargins", "PromptReport", "TiktokenCounter", "keep_calibrated"]

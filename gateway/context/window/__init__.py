@@ -12,12 +12,4 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_face(__name__)
 
-__all__ = [
-    "PassageCandidate",
-    "PromptCounter",
-    "TranscriptMessage",
-    "candidates",
-    "counting",
-    "extracts",
-    "in_full",
-]
+__all__ = ["PassageCandidate", "PromptCounter", "TranscriptMessage", "candidates", "counting", "extracts", "in_full"]

@@ -179,7 +179,7 @@ FILE_SCHEME = "file://"
 MAX_SECRET_BYTES = 64 * 1024
 SECRET_REFERENCE = re.compile(r"([a-z][a-z0-9+.-]*)://", re.ASCII)
 ADDRESSES = frozenset(
-    ("http", "https", "redis", "rediss", "unix", "postgres", "postgresql", "postgresql+asyncpg", "sqlite"),
+    ("http", "https", "redis", "rediss", "unix", "postgres", "postgresql", "postgresql+asyncpg", "sqlite")
 )
 """URL schemes of settings themselves; no package reads them."""
 

@@ -202,8 +202,7 @@ class RoutingSettings(SettingsSection):
         "whose answers begin soonest, or the one with the fewest running requests.",
     )
     sticky: Literal["auto", "always", "never"] = Field(
-        "auto",
-        description="Keep a conversation at one deployment; `auto`: where the provider caches prompts.",
+        "auto", description="Keep a conversation at one deployment; `auto`: where the provider caches prompts."
     )
     retries: int | None = Field(
         None,
@@ -232,8 +231,7 @@ class RoutingSettings(SettingsSection):
     cooldown: Seconds = Field(5.0, description="Seconds that it rests; doubles while it keeps failing.")
     cooldown_max: Seconds = Field(120.0, description="Maximum seconds that it rests.")
     probe: Seconds | None = Field(
-        None,
-        description="Seconds between two probes (`GET /models`) of a resting deployment; null: none.",
+        None, description="Seconds between two probes (`GET /models`) of a resting deployment; null: none."
     )
     fallbacks: dict[str, Models] = Field({}, description="Models that answer if all deployments of a model fail.")
     context_window_fallbacks: dict[str, Models] = Field(
@@ -254,8 +252,7 @@ class StorageSettings(SettingsSection):
     """Where conversations and bills are kept."""
 
     url: str = Field(
-        "sqlite:///context-gateway.db",
-        description="SQLite file (`sqlite:///FILE`) or `postgresql://` URL.",
+        "sqlite:///context-gateway.db", description="SQLite file (`sqlite:///FILE`) or `postgresql://` URL."
     )
     pool_size: int = Field(10, ge=1, le=500, description="Maximum connections to PostgreSQL.")
     timeout: Seconds = Field(5.0, description="Seconds to wait for a connection or a lock before a 503.")
@@ -709,10 +706,7 @@ class KeyFields(SettingsSection):
     limits: RateLimits = Field(NO_LIMITS, description="Its rate limits: `rpm`, `tpm`, `concurrent`.")
     context: ContextDefaults = Field(NO_DEFAULTS, description="Defaults of `context` for its requests.")
     retention_days: float | None = Field(
-        None,
-        gt=0,
-        le=36_500,
-        description="Days without activity after which conversations made with it are deleted.",
+        None, gt=0, le=36_500, description="Days without activity after which conversations made with it are deleted."
     )
     file_bytes: PositiveInt | None = Field(None, description="Bytes of files that may be stored with it.")
 

@@ -116,10 +116,7 @@ class CacheSettings(SettingsSection):
         description="Maximum bytes of conversations in the process; half of them hold messages as forwarded.",
     )
     conversation_ttl: float = Field(
-        600.0,
-        gt=0,
-        le=600,
-        description="Seconds that a conversation stays there after its last request.",
+        600.0, gt=0, le=600, description="Seconds that a conversation stays there after its last request."
     )
     frame_bytes: PositiveInt = Field(
         16 * 2**20,
@@ -204,9 +201,7 @@ class ContextSettings(SettingsSection):
         0.8, description="Window utilization above which the bill carries a warning."
     )
     document_min_chars: int = Field(
-        8000,
-        ge=500,
-        description="Minimum length of a document inside a user message (§4 I4).",
+        8000, ge=500, description="Minimum length of a document inside a user message (§4 I4)."
     )
     small_total_chars: NonNegativeInt = Field(
         5000, description="With fewer characters of artifacts, no plan is needed."
@@ -333,8 +328,7 @@ class MemorySettings(SettingsSection):
         "the share of `conversation.max_turns` that leaves at once.",
     )
     things: bool = Field(
-        False,
-        description="Remember [things](things.md) that conversations mention, even if a request has no `memory`.",
+        False, description="Remember [things](things.md) that conversations mention, even if a request has no `memory`."
     )
     things_days: PositiveFloat | None = Field(
         None, description="Days that a thing is remembered after its last mention; null: as long as what it belongs to."

@@ -92,12 +92,7 @@ class FileService:
         self._turns = SharedRoom(PIECES_AT_ONCE)
 
     async def add(
-        self,
-        caller: RequestCaller,
-        pieces: AsyncIterator[bytes],
-        said: Callable[[], UploadFields],
-        *,
-        freed: int = 0,
+        self, caller: RequestCaller, pieces: AsyncIterator[bytes], said: Callable[[], UploadFields], *, freed: int = 0
     ) -> FileRecord:
         """Stores a file. `said` is called after all pieces have arrived; if it raises, nothing is left behind.
         `freed`: bytes that count in quotas now, and are deleted afterwards.

@@ -104,11 +104,7 @@ class PromptCache:
         """Returns the usage, in OpenAI's format, that the provider would report of a call, and caches the prompt."""
         total = REPLY_TOKENS + sum(segment.tokens for segment in prompt)
         known = self._look(prompt, at)
-        usage: Json = {
-            "prompt_tokens": total,
-            "completion_tokens": completion,
-            "total_tokens": total + completion,
-        }
+        usage: Json = {"prompt_tokens": total, "completion_tokens": completion, "total_tokens": total + completion}
         if total < MIN_CACHED_TOKENS or not self._reads:
             return usage
         if not self._writes:

@@ -11,9 +11,4 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_face(__name__)
 
-__all__ = [
-    "FrameCache",
-    "MemoryCache",
-    "open_cache",
-    "reach_cache",
-]
+__all__ = ["FrameCache", "MemoryCache", "open_cache", "reach_cache"]

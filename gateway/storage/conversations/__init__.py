@@ -14,11 +14,4 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_face(__name__)
 
-__all__ = [
-    "ConversationRecords",
-    "ConversationTransfer",
-    "PastReader",
-    "ReplayStore",
-    "UserPurge",
-    "content_id_of",
-]
+__all__ = ["ConversationRecords", "ConversationTransfer", "PastReader", "ReplayStore", "UserPurge", "content_id_of"]

@@ -206,12 +206,7 @@ class ConversationRecords(CachedRows):
     ConversationNotFound: from all but `create`: the tenant has no such conversation; ItemNotFound: the conversation has
     no such item; NotFound: it has no such attachment."""
 
-    async def create(
-        self,
-        tenant: str,
-        new: records.NewConversation,
-        request_id: str,
-    ) -> records.ConversationRecord:
+    async def create(self, tenant: str, new: records.NewConversation, request_id: str) -> records.ConversationRecord:
         now, conversation_id = self.clock.now(), new.conversation_id
 
         def work(connection: sa.Connection) -> records.ConversationRecord:

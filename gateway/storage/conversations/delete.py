@@ -65,11 +65,7 @@ def empty_conversation(connection: sa.Connection, tenant: str, conversation_id: 
 
 
 def _delete(
-    connection: sa.Connection,
-    tenant: str,
-    conversation_id: str,
-    rows: Sequence[sa.Delete],
-    keeping: Collection[str],
+    connection: sa.Connection, tenant: str, conversation_id: str, rows: Sequence[sa.Delete], keeping: Collection[str]
 ) -> tuple[str, ...]:
     """Deletes these rows, with what the cache, large documents and bills hold of them."""
     billed = sa.and_(schema.ledger.c.tenant == tenant, schema.ledger.c.conversation_id == conversation_id)

@@ -368,10 +368,7 @@ OF_INSTRUCTIONS = "role IN ('system', 'developer')"
 """Selects system messages exactly as their index states it: a query with the same text uses the index."""
 
 secrets = Table(
-    "secrets",
-    metadata,
-    Column("name", String(64), primary_key=True),
-    Column("value", LargeBinary, nullable=False),
+    "secrets", metadata, Column("name", String(64), primary_key=True), Column("value", LargeBinary, nullable=False)
 )
 
 conversations = Table(

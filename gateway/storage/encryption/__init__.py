@@ -10,10 +10,4 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_face(__name__)
 
-__all__ = [
-    "SEALED_MORE",
-    "KeyVault",
-    "open_vault",
-    "rewrite",
-    "sealing",
-]
+__all__ = ["SEALED_MORE", "KeyVault", "open_vault", "rewrite", "sealing"]

@@ -619,12 +619,7 @@ class HttpUpstream:
 
     @contextlib.asynccontextmanager
     async def events(
-        self,
-        deployment: ModelDeployment,
-        path: str,
-        body: dict[str, Any],
-        headers: dict[str, str],
-        reader: Reader,
+        self, deployment: ModelDeployment, path: str, body: dict[str, Any], headers: dict[str, str], reader: Reader
     ) -> AsyncIterator[HttpChunkStream]:
         """Opens the stream of any endpoint, which `reader` reads; also where the answer comes whole.
         Raises UpstreamError: see `core/errors`; also where there is no answer."""

@@ -16,12 +16,4 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_face(__name__)
 
-__all__ = [
-    "ConfiguredRouter",
-    "KnownProtocols",
-    "ModelCatalogue",
-    "catalogue",
-    "health",
-    "protocols",
-    "router",
-]
+__all__ = ["ConfiguredRouter", "KnownProtocols", "ModelCatalogue", "catalogue", "health", "protocols", "router"]

@@ -69,10 +69,7 @@ def _text(value: Any) -> str:
 @pytest.mark.each_storage
 @pytest.mark.parametrize(
     ("kind", "model", "ask"),
-    [
-        *zip(FILES, repeat("small"), cycle((by_part, by_attachment)), strict=False),
-        ("pdf", "gpt-4o", by_attachment),
-    ],
+    [*zip(FILES, repeat("small"), cycle((by_part, by_attachment)), strict=False), ("pdf", "gpt-4o", by_attachment)],
 )
 def test_s14_5_nothing_of_a_deleted_file_is_left(
     keeping: GatewayProcess,

@@ -39,11 +39,7 @@ LONG: dict[str, tuple[str, str | None, bytes]] = {
             + "</body></html>"
         ).encode(),
     ),
-    "docx": (
-        "lamps.docx",
-        DOCX,
-        docx([f"{keeper(i)} {prose(i, 40)}" for i in range(120)]),
-    ),
+    "docx": ("lamps.docx", DOCX, docx([f"{keeper(i)} {prose(i, 40)}" for i in range(120)])),
 }
 
 

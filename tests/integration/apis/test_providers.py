@@ -9,15 +9,7 @@ import pytest
 from openai import BadRequestError, OpenAI
 
 from tests.support import anthropic_wire, gemini_wire
-from tests.support.answers import (
-    Json,
-    chat,
-    conversation_of,
-    http,
-    read_stream,
-    user,
-    wait_for_bill,
-)
+from tests.support.answers import Json, chat, conversation_of, http, read_stream, user, wait_for_bill
 from tests.support.command import config_file, gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess

@@ -148,10 +148,7 @@ def test_s12_12_figures_of_all_tenants_and_the_trail_itself(guarded: GatewayProc
         for path in ("/gateway/trail", "/gateway/trail/export"):
             assert client.get(path).status_code == 403
     found = events(guarded, before)
-    assert told(found) == [
-        ("Ada", "organization.seen", "costs", None),
-        ("Ada", "trail.exported", None, None),
-    ]
+    assert told(found) == [("Ada", "organization.seen", "costs", None), ("Ada", "trail.exported", None, None)]
     assert found[1]["details"] == {"after": before, "since": "1793491200"}
     assert lines.headers["content-type"] == "application/x-ndjson"
     assert [json.loads(line) for line in lines.text.splitlines()] == found

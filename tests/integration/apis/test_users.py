@@ -88,19 +88,13 @@ def test_s13_7_what_a_person_said_goes_and_the_bills_stay(office: Office) -> Non
     assert (
         status,
         "1 conversation: would be deleted\n1 remembered thing: would be deleted\n2 bills: would" in text,
-    ) == (
-        0,
-        True,
-    ), text
+    ) == (0, True), text
     office.sdk.conversations.retrieve(mine)
     status, text = office.run("purge", "--user", "ann")
     assert (
         status,
         text.startswith("1 conversation: deleted\n1 remembered thing: deleted\n2 bills: stay, of user_"),
-    ) == (
-        0,
-        True,
-    ), text
+    ) == (0, True), text
     with pytest.raises(NotFoundError):
         office.sdk.conversations.retrieve(mine)
     office.sdk.conversations.retrieve(other)

@@ -221,10 +221,7 @@ def test_s11_1_streams_name_the_agent(team: Team) -> None:
 
 def test_s11_2_what_gemini_repeats_of_its_question_is_left_out(team: Team) -> None:
     """§11.2: messages of the role `user` in its answers, streamed or not; those of other types stay."""
-    choices = [
-        {"message": {"role": "user", "content": "Hi"}},
-        {"message": {"role": "assistant", "content": "Hello!"}},
-    ]
+    choices = [{"message": {"role": "user", "content": "Hi"}}, {"message": {"role": "assistant", "content": "Hello!"}}]
     gemini = {"id": "carol", "type": "google-gemini"}
     body: Json = {"model": "gpt-4o", "agent": gemini, "messages": [user("Hi")]}
     team.upstream.handler = lambda _: Reply(choices=choices)

@@ -185,10 +185,7 @@ def test_s3_2_deleted_conversations_leave_their_digests(client: Client) -> None:
 def test_s3_2_each_choice_leaves_its_digest(client: Client) -> None:
     """§3.2, §3.4: whichever of `n` answers the client goes on with, it is that conversation and that answer."""
     client.upstream.reply(choices=[{"message": assistant(text)} for text in ("left", "middle", "right")])
-    first = client.ask(
-        user("hello"),
-        n=3,
-    )
+    first = client.ask(user("hello"), n=3)
     for text in ("right", "left", "middle"):
         assert client.ask(user("hello"), assistant(text), user(f"more {text}")) == first
         assert client.forwarded == [user("hello"), assistant(text), user(f"more {text}")]

@@ -60,10 +60,7 @@ def settings_of_gateway(upstream: MockUpstream) -> dict[str, Any]:
                     "max_input_tokens": 300_000,
                 },
             },
-            {
-                "model_name": "gpt-4o",
-                "litellm_params": {"model": "openai/gpt-4o", "api_base": base, "api_key": "sk-x"},
-            },
+            {"model_name": "gpt-4o", "litellm_params": {"model": "openai/gpt-4o", "api_base": base, "api_key": "sk-x"}},
             {
                 "model_name": "unknown",
                 "litellm_params": {"model": "openai/nobody-knows", "api_base": base, "api_key": "sk-x"},
@@ -208,9 +205,7 @@ def test_the_script_is_told_where_the_file_is(visit: Visits) -> None:
     assert client.get(told.json()["location"]).status_code == 200
 
 
-def test_s13_16_without_keys_files_of_clients_without_a_key_are_kept_and_deleted(
-    start_gateway: GatewayFactory,
-) -> None:
+def test_s13_16_without_keys_files_of_clients_without_a_key_are_kept_and_deleted(start_gateway: GatewayFactory) -> None:
     """Those of clients with a token of their own are not this machine's to delete."""
     here = start_gateway({"files": {"serve": "on"}})
     with PageClient(here.url) as client, httpx.Client(base_url=here.base_url) as api:

@@ -58,11 +58,7 @@ ANSWERED = kind(
 CALLS = kind("function_call", call_id=NAMES, name=NAMES, arguments=TEXTS) | kind(
     "custom_tool_call", call_id=NAMES, name=NAMES, input=TEXTS
 )
-THOUGHTS = kind(
-    "reasoning",
-    summary=st.just([]),
-    content=kind("reasoning_text", text=NAMES).map(lambda part: [part]),
-)
+THOUGHTS = kind("reasoning", summary=st.just([]), content=kind("reasoning_text", text=NAMES).map(lambda part: [part]))
 OUTPUTS = kind("function_call_output", call_id=NAMES, output=TEXTS | st.lists(PARTS, min_size=1, max_size=2))
 STEPS = st.one_of(
     SAID.map(lambda item: [item]),
@@ -242,13 +238,7 @@ def test_s3_calls_in_a_row_are_one_message() -> None:
         {**call, "call_id": "d"},
     ]
     found = [(m.role, [c["id"] for c in m.body.get("tool_calls", ())]) for m in read(*items)]
-    assert found == [
-        ("assistant", ["a", "b"]),
-        ("tool", []),
-        ("tool", []),
-        ("assistant", ["c"]),
-        ("assistant", ["d"]),
-    ]
+    assert found == [("assistant", ["a", "b"]), ("tool", []), ("tool", []), ("assistant", ["c"]), ("assistant", ["d"])]
 
 
 @pytest.mark.parametrize(
@@ -268,9 +258,7 @@ def test_s3_what_an_assistant_said_in_other_ways(body: Json, texts: list[str]) -
 
 def test_s3_calls_from_before_there_were_tools_are_items() -> None:
     asked = ConversationMessage(
-        role="assistant",
-        body={"content": None, "function_call": {"name": "f", "arguments": "{}"}},
-        message_id="msg_1",
+        role="assistant", body={"content": None, "function_call": {"name": "f", "arguments": "{}"}}, message_id="msg_1"
     )
     told = ConversationMessage(role="function", body={"name": "f", "content": "x"}, message_id="msg_2")
     call, output = items_of(asked)[0], items_of(told)[0]

@@ -128,13 +128,7 @@ def test_s8_a_query_goes_up_without_credentials() -> None:
 
 def test_headers_come_down_without_what_is_the_upstreams() -> None:
     kept = [(b"etag", b"e"), (b"x", b""), (b"x-latin", b"\xfc")]
-    given = [
-        (b"connection", b"X-Own"),
-        (b"x-own", b"1"),
-        (b"set-cookie", b"a"),
-        (b"x-bad", b"a\x00b"),
-        *kept,
-    ]
+    given = [(b"connection", b"X-Own"), (b"x-own", b"1"), (b"set-cookie", b"a"), (b"x-bad", b"a\x00b"), *kept]
     given.append((b"x-conversation-id", b"conv_1"))
     given.append((b"alt-svc", b"h3"))
     assert headers_down(given, operator=True) == kept

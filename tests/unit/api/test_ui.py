@@ -181,10 +181,7 @@ def test_markdown_is_read_and_leads_nowhere(text: str, shown: str) -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    [
-        *("[", "![", "*", "`", "_a ", "> ", "- ", "|", "<", "&", "[a](", "\\", "~~", "a\n", "1. "),
-        "1)\n\\```\n>",
-    ],
+    [*("[", "![", "*", "`", "_a ", "> ", "- ", "|", "<", "&", "[a](", "\\", "~~", "a\n", "1. "), "1)\n\\```\n>"],
 )
 def test_markdown_of_any_kind_takes_little_work(piece: str) -> None:
     """As long as a page shows, of what parsers are slow at."""

@@ -262,8 +262,7 @@ def test_s2_metadata_and_store_go_up_together_where_that_is_configured() -> None
 
 
 @pytest.mark.parametrize(
-    "metadata",
-    [{"a": 7}, {"a" * 65: "b"}, {"a": "b" * 513}, {f"k{n}": "v" for n in range(17)}, ["a"], "text"],
+    "metadata", [{"a": 7}, {"a" * 65: "b"}, {"a": "b" * 513}, {f"k{n}": "v" for n in range(17)}, ["a"], "text"]
 )
 def test_metadata_that_breaks_openais_rules_goes_up_and_is_not_stored(metadata: Any) -> None:
     parsed = request(metadata=metadata)

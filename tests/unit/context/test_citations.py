@@ -29,9 +29,7 @@ PAGE = {
     "source": "attachment:0:tanks",
     "title": "tanks",
     "place": "page 2",
-    "passages": [
-        {"start": DOCUMENT.index(PAGES[1]), "end": DOCUMENT.index(PAGES[2]), "text": f"{PAGES[1]}\n\n"},
-    ],
+    "passages": [{"start": DOCUMENT.index(PAGES[1]), "end": DOCUMENT.index(PAGES[2]), "text": f"{PAGES[1]}\n\n"}],
 }
 
 

@@ -43,10 +43,7 @@ ROADS: dict[str, tuple[str, Json]] = {
             "messages": [
                 user(
                     [
-                        {
-                            "type": "document",
-                            "source": {"type": "base64", "media_type": DOCX, "data": ENCODED},
-                        },
+                        {"type": "document", "source": {"type": "base64", "media_type": DOCX, "data": ENCODED}},
                         {"type": "text", "text": ASK},
                     ]
                 )

@@ -67,14 +67,7 @@ def test_s1_half_a_surrogate_pair_of_an_answer_goes_on_as_it_came(raw: bytes) ->
 
 
 @pytest.mark.parametrize(
-    "raw",
-    [
-        b'["\\ud83d"',
-        b'["\\ud83d",nan]',
-        b"[NaN",
-        b"\xff",
-        b'["\\ud83d",' + b"[" * 5000 + b"]" * 5001,
-    ],
+    "raw", [b'["\\ud83d"', b'["\\ud83d",nan]', b"[NaN", b"\xff", b'["\\ud83d",' + b"[" * 5000 + b"]" * 5001]
 )
 def test_what_is_no_json_is_none_with_half_a_pair_either(raw: bytes) -> None:
     with pytest.raises(jsons.JSONDecodeError):

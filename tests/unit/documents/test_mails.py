@@ -79,10 +79,7 @@ def test_headers_cannot_make_other_headers_or_places() -> None:
     assert TextPlaces(found).of(found.index("words"), len(found)) == "line 5"
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [b"", b"no headers at all", b"\0" * 1000, b"\n\nbody alone"],
-)
+@pytest.mark.parametrize("raw", [b"", b"no headers at all", b"\0" * 1000, b"\n\nbody alone"])
 def test_what_is_no_mail_says_so(raw: bytes) -> None:
     with pytest.raises(UnreadableDocument):
         reading(raw)

@@ -46,7 +46,7 @@ def test_zero_configuration_loads_the_default_vocabulary_and_no_litellm() -> Non
 
 def test_each_model_has_its_vocabulary_and_one_through_litellm_loads_that() -> None:
     assert named(OPENAI, CLAUDE) == [
-        *("prices", "vocabulary of gpt-4o", "vocabulary of claude", "context", "certificates", "litellm"),
+        *("prices", "vocabulary of gpt-4o", "vocabulary of claude", "context", "certificates", "litellm")
     ]
 
 

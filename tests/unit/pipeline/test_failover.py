@@ -185,12 +185,7 @@ def test_s12_7_the_context_is_built_for_who_answers(
     used = bill_of(failing_over, answer)["context_utilization"]
     assert (used["model_name"], used["budget_tokens"]) == ("tiny", 4096 - 512)
     assert answer.headers["x-gateway-model"] == "tiny"
-    after = ask(
-        failing_over,
-        "lone",
-        text="And of lamp 234?",
-        conversation=answer.json()["conversation"]["id"],
-    )
+    after = ask(failing_over, "lone", text="And of lamp 234?", conversation=answer.json()["conversation"]["id"])
     assert after.status_code == 200, "the conversation goes on with what stands for the asked model"
 
 

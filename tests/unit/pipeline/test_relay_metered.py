@@ -263,13 +263,7 @@ STREAMS: dict[str, tuple[str, Json, bytes, Decimal, bool]] = {
         CACHED_COST,
         False,
     ),
-    "completions": (
-        "/completions",
-        COUNTED,
-        CHUNKS + b"data: [DONE]\n\n",
-        COMPLETION_COST,
-        False,
-    ),
+    "completions": ("/completions", COUNTED, CHUNKS + b"data: [DONE]\n\n", COMPLETION_COST, False),
     "completions without usage": (
         "/completions",
         {"model": "priced", "prompt": "one two"},
@@ -395,11 +389,7 @@ def test_s13_8_what_asks_no_model_has_no_bill(own_key_gateway: GatewayProcess, u
     upstream.routes["DELETE /v1/files/file-1"] = Reply(json={"deleted": True})
     before = len(audited(own_key_gateway))
     with http(own_key_gateway) as client:
-        answers = [
-            client.post("/files", content=b"x"),
-            client.get("/batches/batch_1"),
-            client.delete("/files/file-1"),
-        ]
+        answers = [client.post("/files", content=b"x"), client.get("/batches/batch_1"), client.delete("/files/file-1")]
         answers.append(client.post("/embeddings", json={"model": "text-embedding-3-small", "input": "x"}))
         assert [answer.headers.get_list("x-gateway-managed") for answer in answers] == [["false"]] * 4
         bill(own_key_gateway, answers[-1].headers["x-request-id"])

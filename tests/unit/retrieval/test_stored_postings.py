@@ -13,13 +13,7 @@ from gateway.retrieval.corpus import TermLexicon
 from gateway.retrieval.named_places import places_named
 from gateway.retrieval.stored import segment_process
 from gateway.retrieval.stored.postings import SEGMENT_REGIONS, PostingBucket, bucket_of, segment
-from gateway.retrieval.stored.read import (
-    HEAD_REGIONS,
-    IndexedDocument,
-    best_regions,
-    regions_named,
-    wanted_terms,
-)
+from gateway.retrieval.stored.read import HEAD_REGIONS, IndexedDocument, best_regions, regions_named, wanted_terms
 from gateway.retrieval.stored.segment_process import IndexFailed, SegmentMaker
 
 WORDS = ["harbour", "tide", "rope", "anchor", "gull", "mast", "deck", "hull", "storm", "chart", "bell", "lantern"]

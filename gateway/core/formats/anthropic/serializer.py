@@ -243,11 +243,7 @@ def message_id(completion_id: str) -> str:
 
 
 def as_message(
-    completion: Json,
-    model: str,
-    stops: Sequence[str] = (),
-    edits: Sequence[Json] = (),
-    compaction: Json | None = None,
+    completion: Json, model: str, stops: Sequence[str] = (), edits: Sequence[Json] = (), compaction: Json | None = None
 ) -> Json:
     """Converts a completion to a message. `model`: the requested one; `stops`: the request's stop sequences; `edits`:
     its context edits; `compaction`: the block that replaces everything before the answer."""

@@ -27,9 +27,7 @@ def test_s14_2_cells_of_a_sheet_are_named() -> None:
         *("[…]", "[Sales!A6:C6]", "name\tx\ty", "n1\t1\t2"),
         *("[…]", "[Sales!A8:C9]", "n3\t3\t6", "n4\t4\t8", "[…]", "[B!A3:B3]", "1,2", "5,6"),
     ]
-    assert shown(SHEETS, 0, 1, 6) == [
-        *("[Sales!A4:C5]", "name\tx\ty", "n0\t0\t0", "[…]", "[B!A1:B1]", "1,2", "[…]"),
-    ]
+    assert shown(SHEETS, 0, 1, 6) == [*("[Sales!A4:C5]", "name\tx\ty", "n0\t0\t0", "[…]", "[B!A1:B1]", "1,2", "[…]")]
 
 
 def test_s14_2_pages_and_lines_of_files_are_named_once() -> None:

@@ -56,10 +56,7 @@ def test_a_special_token_in_a_text_is_text() -> None:
     assert CounterRegistry().counter(GPT).text("<|endoftext|>" * 50) == text_tokens("<|endoftext|>" * 50) > 100
 
 
-@pytest.mark.parametrize(
-    ("image", "tokens"),
-    [({"url": "x", "detail": "low"}, 85), ({"url": "x"}, 1445), ("x", 1445)],
-)
+@pytest.mark.parametrize(("image", "tokens"), [({"url": "x", "detail": "low"}, 85), ({"url": "x"}, 1445), ("x", 1445)])
 def test_a_picture_costs_by_the_providers_formula_and_not_by_its_bytes(image: Any, tokens: int) -> None:
     counter = CounterRegistry().counter(GPT)
     bare = counter.message(user([]))

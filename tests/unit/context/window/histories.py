@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from gateway.context.artifacts.collect import attachments_to_artifacts
 from gateway.context.manager import BuiltContext
 from gateway.core.types.artifacts import Artifact, RequestAttachment
-from gateway.core.types.conversation import (
-    ConversationHistory,
-    frame_body,
-    frame_of,
-    new_message,
-)
+from gateway.core.types.conversation import ConversationHistory, frame_body, frame_of, new_message
 from gateway.pipeline.frames import new_frame
 from tests.support.o200k import prompt_tokens
 from tests.unit.making import NOW, assistant, material_of, system, tool, user

@@ -153,9 +153,7 @@ SUMMARY = "Eighty vessels brought coal, three tons more each time."
 
 
 @pytest.mark.parametrize("strategy", list(ProcessingStrategy))
-def test_what_the_question_needs_stands_in_a_tight_budget_too(
-    strategy: ProcessingStrategy,
-) -> None:
+def test_what_the_question_needs_stands_in_a_tight_budget_too(strategy: ProcessingStrategy) -> None:
     plan = planned(decided("art_ships", FULL), decided("art_lamp", strategy, 2), searches=["coal for the harbour"] * 4)
     found = fitted(TWO, BUDGET, plan)
     assert ANSWER in text(found)

@@ -71,10 +71,7 @@ ROUTING: dict[str, Json] = {
 LIMITS: dict[str, Json] = {
     "parallel requests": {"all": {"limits": {"concurrent": 50}}},
     "providers' budgets": {
-        "models": {
-            "small": {"budgets": [money("10.5", "day")]},
-            "claude": {"budgets": [money(100, "week")]},
-        }
+        "models": {"small": {"budgets": [money("10.5", "day")]}, "claude": {"budgets": [money(100, "week")]}}
     },
     "deployments' budgets": {"models": {"small": {"budgets": [money("10.5", "day")]}}},
     "the proxy's budget": {"all": {"budgets": [money("10.5", "month")]}},

@@ -155,11 +155,7 @@ def test_s12_19_a_path_that_is_not_from_the_root_says_so(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("reference", "why"),
-    [
-        ("vault://kv/broken", "PermissionError"),
-        ("vault://kv/none", "gave no text"),
-        ("safe://x", "there is: vault"),
-    ],
+    [("vault://kv/broken", "PermissionError"), ("vault://kv/none", "gave no text"), ("safe://x", "there is: vault")],
 )
 def test_s12_19_a_vault_that_gives_nothing_is_named(tmp_path: Path, vault: None, reference: str, why: str) -> None:
     said = refused(tmp_path, {"upstream": {"api_key": reference}})

@@ -173,10 +173,7 @@ def marked_at(block: Json) -> Json:
             [[marked_at(CALLED[1]), OTHER_CALL], [RESULT, {**RESULT, "tool_use_id": "toolu_2"}]],
             [[CALLED[1], marked_at(OTHER_CALL)], [RESULT, {**RESULT, "tool_use_id": "toolu_2"}]],
         ),
-        (
-            [CALLED, [{**RESULT, "content": [marked_at(RESULT["content"][0])]}]],
-            [CALLED, [marked_at(RESULT)]],
-        ),
+        ([CALLED, [{**RESULT, "content": [marked_at(RESULT["content"][0])]}]], [CALLED, [marked_at(RESULT)]]),
         ([[SEARCHED[0], marked_at(SEARCHED[1]), SEARCHED[2]]], [[*SEARCHED[:2], marked_at(SEARCHED[2])]]),
         ([[*SEARCHED[:2], marked_at(SEARCHED[2])]], [[*SEARCHED[:2], marked_at(SEARCHED[2])]]),
     ],

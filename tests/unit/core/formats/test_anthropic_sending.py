@@ -168,10 +168,7 @@ def test_s10_9_documents_and_sound() -> None:
     assert sent(pdf)["source"] == {"type": "base64", "media_type": "application/pdf", "data": "QUJD"}
     assert sent(pdf)["title"] == "a.pdf"
     text = {"type": "file", "file": {"file_data": "data:text/plain;base64,QUJD", "filename": "document.txt"}}
-    assert sent(text) == {
-        "type": "document",
-        "source": {"type": "text", "media_type": "text/plain", "data": "ABC"},
-    }
+    assert sent(text) == {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "ABC"}}
     assert sent({"type": "file", "file": {"file_id": "file_1"}})["source"] == {"type": "file", "file_id": "file_1"}
     assert sent({"type": "image_url", "image_url": {"url": "https://e.org/a.png"}})["source"]["type"] == "url"
     with pytest.raises(InvalidRequest):

@@ -169,7 +169,5 @@ def test_s1_11_the_grammar_is_told_and_choices_are_mapped() -> None:
     sent = without_freeform(body([], tool_choice=allowed), keeps_allowed=False)
     assert (len(sent["tools"]), sent["tool_choice"]) == (1, "required")
     kept = without_freeform(body([], tool_choice=allowed), keeps_allowed=True)
-    assert kept["tool_choice"]["allowed_tools"]["tools"] == [
-        {"type": "function", "function": {"name": "apply_patch"}},
-    ]
+    assert kept["tool_choice"]["allowed_tools"]["tools"] == [{"type": "function", "function": {"name": "apply_patch"}}]
     assert len(kept["tools"]) == 2

@@ -130,11 +130,7 @@ def test_s2_what_is_left_after_deletions_keeps_its_numbers(block: int) -> None:
             parent = max((number for number in path if number < gone), default=None)
             body = path.pop(gone)
             short = omitted_records.without_message(
-                short,
-                now,
-                None if parent is None else f"msg_{parent}",
-                ends=gone == last,
-                calls="tool_calls" in body,
+                short, now, None if parent is None else f"msg_{parent}", ends=gone == last, calls="tool_calls" in body
             )
         rest = [{**record, "artifact_id": record["artifact_id"][:20]} for record in records_of(looked_up(short, path))]
         due = [{**record, "artifact_id": record["artifact_id"][:20]} for record in records_of(made.metadata)]

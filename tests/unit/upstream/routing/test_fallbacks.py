@@ -36,10 +36,7 @@ def refused(status: int, **error: Any) -> errors.UpstreamRefused:
         (errors.ContextLengthExceeded("long"), "context_window"),
         (refused(400, code="content_policy_violation", message="no"), "content_policy"),
         (refused(400, code="content_filter", message="no"), "content_policy"),
-        (
-            refused(400, code=None, message="no", innererror={"code": "ResponsibleAIPolicyViolation"}),
-            "content_policy",
-        ),
+        (refused(400, code=None, message="no", innererror={"code": "ResponsibleAIPolicyViolation"}), "content_policy"),
         (
             refused(
                 400,

@@ -92,11 +92,7 @@ class Ward:
         (refused(429), DeploymentFault("upstream_429"), None),
         (refused(429, "insufficient_quota"), DeploymentFault("upstream_429", at_once=True), None),
         (refused(429, retry_after_ms="1500"), DeploymentFault("upstream_429", wait=1.5), None),
-        (
-            refused(429, retry_after="Sat, 21 Nov 2026 00:00:30 GMT"),
-            DeploymentFault("upstream_429", wait=30),
-            None,
-        ),
+        (refused(429, retry_after="Sat, 21 Nov 2026 00:00:30 GMT"), DeploymentFault("upstream_429", wait=30), None),
         (refused(429, retry_after="Sat, 21 Nov 2020 00:00:30 GMT"), DeploymentFault("upstream_429", wait=0), None),
         (refused(429, retry_after="soon"), DeploymentFault("upstream_429"), None),
         (refused(400), None, None),
