@@ -312,8 +312,7 @@ async def _facts(settings: Settings, router: ConfiguredRouter, reaching: Upstrea
             asked = resources.probed(deployment)
             if asked is None or (_address(asked) in reaching.told and (await reaching.reached(asked)).problem):
                 continue
-            await router.learn(name, deployment)
-            facts = router.facts(name, deployment)
+            facts = await router.learn(name, deployment)
             window, price = facts.context_window or facts.max_input_tokens, facts.prices
             texts = [f"window {window:,} tokens" if window else f"its window is not known, so it is not managed: {SET}"]
             texts.append("priced" if price else f"its price is not known, so no cost is told: {SET_PRICES}")

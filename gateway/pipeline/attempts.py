@@ -86,9 +86,8 @@ class RequestPreparer:
     async def for_target(self, asked: ChatRequest, target: Target) -> PreparedRequest:
         """Adapts a request to its target, before its conversation is read.
         Raises InvalidRequest: the request needs what the target lacks; names the field."""
-        await self._parts.router.learn(target.model, target.chosen)
+        facts = await self._parts.router.learn(target.model, target.chosen)
         request = asked if asked.model == target.model else replace(asked, model=target.model)
-        facts = self._parts.router.facts(target.model, target.chosen)
         if request.attachments and not _can_attach(request):
             text = "Attachments need a user message to stand with, and a context.mode other than off."
             raise errors.InvalidRequest(text, param="attachments", code="invalid_value")

@@ -218,15 +218,15 @@ class Pipeline:
         `with_history`: the whole history that the request names is part of its prompt.
         Raises ModelNotFound, ModelNotAllowed, Unauthorized: its model cannot answer this caller; NotFound,
         InvalidRequest: a document cannot be read; with a history also as `rebuild.build_llm_messages`."""
-        deployment, router = self._attempts.routes.check_model(request.model, request.caller), self._parts.router
-        await router.learn(request.model, deployment)
+        deployment = self._attempts.routes.check_model(request.model, request.caller)
+        facts = await self._parts.router.learn(request.model, deployment)
         if request.attachments:
             request = await self._parts.attachments.with_contents(request)
         history = None
         if with_history and request.conversation != UNNAMED:
             options = rebuild.RebuildOptions(remembers=False)
             history = await rebuild.build_llm_messages(request, self._parts.store, options)
-        return await self._parts.context.count(request, router.facts(request.model, deployment), history)
+        return await self._parts.context.count(request, facts, history)
 
 
 def build_pipeline(settings: Settings, parts: PipelineParts) -> Pipeline:

@@ -18,23 +18,20 @@ class PromptDigests:
     """Digests of a prompt's messages. Marks of prompt caches are left out, since they move on.
 
     Attributes:
+        count: of the messages.
         each: of each message, `BYTES_EACH` bytes: the digest of it and all before it.
         system: the digest of the leading system messages, in hex.
         marked: indexes of the messages that may carry a mark.
     """
 
-    __slots__ = ("_is_head", "_running", "each", "marked", "system")
+    __slots__ = ("_is_head", "_running", "count", "each", "marked", "system")
 
     def __init__(self) -> None:
         self._running = hashlib.blake2b(digest_size=BYTES_EACH)
         self._is_head = True
-        self.each = b""
+        self.count, self.each = 0, b""
         self.system = self._running.hexdigest()
         self.marked: tuple[int, ...] = ()
-
-    @property
-    def count(self) -> int:
-        return len(self.each) // BYTES_EACH
 
     def followed_by(self, messages: Sequence[Mapping[str, Any]]) -> Self:
         """Returns the digests of a prompt that goes on with these messages. Only they are digested."""
@@ -53,7 +50,7 @@ class PromptDigests:
             if made._is_head:
                 made._is_head = message["role"] in conversation.INSTRUCTION_ROLES
                 made.system = running.hexdigest() if made._is_head else made.system
-        made.each, made.marked = b"".join(found), (*self.marked, *marked)
+        made.count, made.each, made.marked = self.count + len(messages), b"".join(found), (*self.marked, *marked)
         return made
 
 

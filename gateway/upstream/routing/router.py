@@ -549,18 +549,13 @@ class ConfiguredRouter:
     def facts(self, model: str, deployment: ModelDeployment | None = None) -> ModelFacts:
         """Returns what is known of a model: its entry's `model_info` over LiteLLM's map.
         `deployment`: where it is served; its upstream's report fills the gaps of the others."""
-        known = self._configured(model, deployment)
+        of = model, deployment.id if deployment is not None else ""
+        known = self._facts.peek(of) or self._facts.put(of, self._known_facts(model, self._member(model, deployment)))
         if self._told is None or deployment is None:
             return known
         if not lacks(known) and (known.window_is_configured or not is_direct(deployment)):
             return known
         return completed(known, self._told.known(deployment))
-
-    def _configured(self, model: str, deployment: ModelDeployment | None) -> ModelFacts:
-        """Returns what is known without asking an upstream."""
-        of = model, deployment.id if deployment is not None else ""
-        known = self._facts.peek(of)
-        return known or self._facts.put(of, self._known_facts(model, self._member(model, deployment)))
 
     def refused(self, model: str, deployment: ModelDeployment, window: int | None) -> None:
         """Stores a window that an upstream named when it refused a prompt, where nobody configured one."""
@@ -571,13 +566,14 @@ class ConfiguredRouter:
         if before is None or (window < before and is_direct(deployment)):
             self._told.refused(deployment, window)
 
-    async def learn(self, model: str, deployment: ModelDeployment) -> None:
-        """Asks the upstream for facts that are known nowhere else. Takes two seconds at most, never fails, and is
-        repeated only after a while."""
-        if self._told is None or not lacks(self._configured(model, deployment)):
-            return
-        if lacks(self.facts(model, deployment)):
-            await self._told.ask(deployment)
+    async def learn(self, model: str, deployment: ModelDeployment) -> ModelFacts:
+        """Returns what is known of a model, after asking the upstream for facts that are known nowhere else. That takes
+        two seconds at most, never fails, and is repeated only after a while."""
+        found = self.facts(model, deployment)
+        if self._told is None or not lacks(found):
+            return found
+        await self._told.ask(deployment)
+        return self.facts(model, deployment)
 
     def _member(self, model: str, deployment: ModelDeployment | None) -> GroupMember | None:
         """Returns the entry of a deployment of `model`; the first of the group for a deployment without an entry."""
