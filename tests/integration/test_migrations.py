@@ -16,7 +16,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageUnavailable
 from gateway.storage.database import schema
-from gateway.storage.database.migrate import migrate, migrations_folder, revision_of
+from gateway.storage.database.migrate import migrate, migrations_folder, revision_of, schema_state
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
 from tests.support.command import gateway_command
@@ -113,11 +113,33 @@ async def test_a_newer_schema_is_left_alone_and_not_ready(empty: DatabaseTransac
 
 
 async def test_a_migration_that_fails_leaves_nothing_behind(empty: DatabaseTransactions) -> None:
-    create = "CREATE TABLE completions (id INTEGER)"
+    create = "CREATE VIEW completions AS SELECT 1 AS id"
     await empty.run(lambda c: c.execute(sa.text(create)).close(), write=True)
     with pytest.raises((sa.exc.DBAPIError, StorageUnavailable)):
         await migrate(empty)
-    assert await empty.run(tables) <= {"completions", "alembic_version"}
+    assert await empty.run(tables) <= {"alembic_version"}
+
+
+async def test_another_applications_database_is_left_alone_and_named(empty: DatabaseTransactions) -> None:
+    create = "CREATE TABLE messages (id INTEGER)"
+    await empty.run(lambda c: c.execute(sa.text(create)).close(), write=True)
+    with pytest.raises(StorageUnavailable, match=r"another application's .*\(messages\).* name another database"):
+        await migrate(empty)
+    assert await empty.run(tables) == {"messages"}
+
+
+async def test_another_applications_revisions_are_not_read_as_the_gateways(empty: DatabaseTransactions) -> None:
+    """By their order as texts, some are newer and some older."""
+    for made in (
+        "CREATE TABLE alembic_version (version_num TEXT)",
+        "INSERT INTO alembic_version VALUES ('0003abcdef01')",
+    ):
+        await empty.run(lambda c, made=made: c.execute(sa.text(made)).close(), write=True)  # type: ignore[misc]
+    for asked in (revision_of, schema_state):
+        with pytest.raises(StorageUnavailable, match="another application's database, whose schema Alembic"):
+            await empty.run(asked)
+    with pytest.raises(StorageUnavailable, match="name another database"):
+        await migrate(empty)
 
 
 def gateway_migrate(url: str, directory: Path) -> subprocess.CompletedProcess[str]:

@@ -78,20 +78,32 @@ def schema_state(connection: sa.Connection) -> SchemaState:
 
 
 def revision_of(connection: sa.Connection) -> str | None:
-    """Returns the schema's revision; None in an empty database."""
+    """Returns the schema's revision; None in an empty database. Raises StorageUnavailable: it is not the gateway's."""
     if not sa.inspect(connection).has_table("alembic_version"):
         return None
     version: str | None = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+    if version is not None and not version.isdecimal():
+        raise _anothers("another application's database, whose schema Alembic brings up to date, too")
     return version
+
+
+def _anothers(whose: str) -> errors.StorageUnavailable:
+    where = "name another database, or a schema of its own, by storage.url or GATEWAY_STORAGE_URL"
+    return errors.StorageUnavailable(f"The storage is {whose}, and is left as it is: {where}.")
 
 
 def require_own(connection: sa.Connection) -> None:
     """Refuses a database that has LiteLLM's tables, however it was named: LiteLLM's own schema tool drops tables that
-    it does not know. Called if the gateway's tables are missing.
-    Raises StorageUnavailable: it has LiteLLM's tables."""
-    if any(name.startswith(LITELLM_TABLES) for name in sa.inspect(connection).get_table_names()):
-        where = "name another database, or a schema of its own, by storage.url or GATEWAY_STORAGE_URL"
-        raise errors.StorageUnavailable(f"The storage is a LiteLLM proxy's database, and is left as it is: {where}.")
+    it does not know. Refuses one in which others have tables of the same names, too. Called if the database has no
+    revision of the gateway's.
+    Raises StorageUnavailable: it is another application's."""
+    found = set(sa.inspect(connection).get_table_names())
+    same = ", ".join(sorted(found & schema.metadata.tables.keys()))
+    whose = f"another application's database, which has tables of the same names ({same})" if same else ""
+    if any(name.startswith(LITELLM_TABLES) for name in found):
+        whose = "a LiteLLM proxy's database"
+    if whose:
+        raise _anothers(whose)
 
 
 def require_tables(connection: sa.Connection) -> None:
