@@ -14,7 +14,13 @@ from threading import Lock
 from types import NoneType
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from gateway.api.request.validation import RequestArrival, parse_chat_request, plain_messages, read_chat_body
+from gateway.api.request.validation import (
+    MIN_CACHED_BODY,
+    RequestArrival,
+    parse_chat_request,
+    plain_messages,
+    read_chat_body,
+)
 from gateway.api.server.asgi import json_body
 from gateway.core import jsons, ports
 from gateway.core.bounded_cache import BoundedCache
@@ -26,8 +32,6 @@ from gateway.core.types.chat import ChatRequest, KnownMessages, PlainMessages, R
 from gateway.core.types.prompt_digests import PromptDigests
 from gateway.storage import KEPT_SECONDS
 
-MIN_CACHED_BODY = 8192
-"""A smaller body is parsed in less time than it is recognised."""
 MAX_CACHED_BODY = 2**23
 """A larger body is not cached: it would stay in memory for the minutes that an answer may take."""
 MESSAGE_BYTES = 1000
@@ -181,23 +185,20 @@ class BodyCache:
                 return found
         return None
 
-    def recognise(self, request: ChatRequest) -> ChatRequest:
-        """Returns the request; if it is not stored, with what is known of its messages before the last answer from the
-        request that had only these."""
-        messages, known = request.messages, request.known
-        if request.keeps_content or request.plain is not None or request.left_out or request.size < MIN_CACHED_BODY:
-            return request
-        last = next((at for at in reversed(range(len(messages))) if messages[at]["role"] == "assistant"), 0)
-        running = hmac.new(self._secret + request.caller.tenant.encode(), jsons.dumps(messages[:last])[:-1], "sha256")
+    def unstored(self, tenant: str, messages: list[Any]) -> KnownMessages:
+        """Returns what is known of the messages before the last answer of a chat that is not stored, from the request
+        that had only these. `messages`: whether this request's own are valid need not be known yet."""
+        last = next((at for at in reversed(range(len(messages))) if _is_answer(messages[at])), 0)
+        running = hmac.new(self._secret + tenant.encode(), jsons.dumps(messages[:last])[:-1], "sha256")
         before = running.digest()
         with self._lock:
             found = self._kept.get(before)
             self.recognised += found is not None
-        if isinstance(found, KnownMessages):
-            known.count, known.digests, known.sent = last, found.digests, found.sent
         running.update(b"," * bool(last) + jsons.dumps(messages[last:])[1:-1])
-        known.source = _UnstoredSource(before, running.digest())
-        return request
+        source = _UnstoredSource(before, running.digest())
+        if isinstance(found, KnownMessages):
+            return KnownMessages(last, found.digests, found.sent, source)
+        return KnownMessages(source=source)
 
     def holding(
         self, raw: bytes, request: ChatRequest, messages: Sequence[Any] = (), reading: ReadChat | None = None
@@ -301,6 +302,10 @@ class BodyCache:
                     del self._by_sample[sample]
 
 
+def _is_answer(message: Any) -> bool:
+    return type(message) is dict and message.get("role") == "assistant"
+
+
 def read_chat_request(
     resends: BodyCache,
     raw: bytes,
@@ -315,7 +320,7 @@ def read_chat_request(
     if found is not None:
         plain, known = plain_messages(found.body["messages"]), found.known(found.count, found.count)
         return parse_chat_request(found.body, headers, caller, settings, arrival, plain, known)
-    return resends.recognise(read_chat_body(raw, headers, caller, settings, arrival, read))
+    return read_chat_body(raw, headers, caller, settings, arrival, read, resends.unstored)
 
 
 class ReadAsChat(Generic[R]):
@@ -387,8 +392,8 @@ class ReadAsChat(Generic[R]):
         if self._found is not None and (before := self._found.reading) is not None and is_as_sent:
             known = self._found.known(reading.leading + reading.known, before.leading + reading.known)
         plain = plain or plain_messages(chat["messages"])
-        request = parse_chat_request(chat, headers, caller, self._settings, arrival, plain, known)
-        return request if known is not None else self._resends.recognise(request)
+        unstored = self._resends.unstored
+        return parse_chat_request(chat, headers, caller, self._settings, arrival, plain, known, unstored)
 
 
 def _part_bytes(raw: bytes, source: _CacheSource) -> int:

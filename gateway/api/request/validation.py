@@ -26,6 +26,10 @@ from gateway.core.types.artifacts import ContextGoal, RequestAttachment
 from gateway.core.types.chat import ChatRequest, ContextOptions, KnownMessages, PlainMessages, RequestCaller
 from gateway.core.types.conversation import UNNAMED, ConversationRef
 
+Recognition = Callable[[str, list[Any]], KnownMessages]
+"""Finds what an earlier request of a tenant reveals of messages that may be invalid: what it knows is valid."""
+MIN_CACHED_BODY = 8192
+"""A smaller body is parsed in less time than it is recognised."""
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 PLAIN_ROLES = frozenset(("system", "developer", "user", "assistant"))
 PINNED = "pinned"
@@ -298,6 +302,7 @@ def read_chat_body(
     settings: Settings,
     arrival: RequestArrival,
     read: Callable[[ResponsesReading], object] = lambda _: None,
+    unstored: Recognition | None = None,
 ) -> ChatRequest:
     """Parses the chat request of a body; for the other arguments see `parse_chat_request`.
     `read`: called with the reading of a body in another form than a chat's; errors name that form's fields.
@@ -306,8 +311,9 @@ def read_chat_body(
     if "messages" not in body and body.get("input") is not None:
         reading = request_parser.read_as_chat(body)
         read(reading)
-        return replace(parse_chat_request(reading.chat, headers, caller, settings, arrival), native=reading.native)
-    return parse_chat_request(body, headers, caller, settings, arrival, plain)
+        request = parse_chat_request(reading.chat, headers, caller, settings, arrival, unstored=unstored)
+        return replace(request, native=reading.native)
+    return parse_chat_request(body, headers, caller, settings, arrival, plain, unstored=unstored)
 
 
 def parse_chat_request(
@@ -318,10 +324,11 @@ def parse_chat_request(
     arrival: RequestArrival,
     plain: PlainMessages | None = None,
     known: KnownMessages | None = None,
+    unstored: Recognition | None = None,
 ) -> ChatRequest:
     """Parses a body to the request that the pipeline takes.
     `headers`: those that begin with `x-`, in lower case; `plain`: its messages, where they are known to be plain;
-    `known`: those that an earlier request shares.
+    `known`: those that an earlier request shares; `unstored`: finds them for a request that is not stored.
     Raises InvalidRequest: a field breaks a rule; `param` names it."""
     fields = read(CHAT, body)
     check_spelling(body, settings)
@@ -333,15 +340,20 @@ def parse_chat_request(
     conversation_id = _conversation(body.get("conversation"), context, kept, headers)
     agent = agent_of(body.get("agent")) if "agent" in body else None
     is_delivery = agent is not None and not messages and isinstance(messages, list | None)
+    has_tools = bool(body.get("tools") or body.get("functions"))
+    options = _options(context, headers, settings, caller, has_tools=has_tools)
+    store = settings.conversation.store if fields.store is None else fields.store
+    found = known or KnownMessages()
     if plain is None and not (is_delivery and conversation_id != conversation.UNNAMED):
-        check_messages(messages, known.count if known is not None else 0)
+        is_stored = store and not chat.is_proxied(options, conversation_id)
+        if unstored is not None and not is_stored and arrival.size >= MIN_CACHED_BODY and type(messages) is list:
+            found = known or unstored(caller.tenant, messages)
+        check_messages(messages, found.count)
     _check_number(messages or (), settings.server.max_messages)
     pinned = NO_PINS
     if plain is None and messages:
         messages, pinned = without_pins(messages)
     check_tools(body)
-    has_tools = bool(body.get("tools") or body.get("functions"))
-    options = _options(context, headers, settings, caller, has_tools=has_tools)
     left_out: tuple[str, ...] = ()
     if plain is None and messages and options.mode != "off":
         messages, left_out = _without_server_calls(messages, settings)
@@ -360,7 +372,7 @@ def parse_chat_request(
         conversation=conversation_id,
         attachments=_attachments(fields.attachments),
         options=options,
-        store=settings.conversation.store if fields.store is None else fields.store,
+        store=store,
         stream=bool(fields.stream),
         include_usage=bool(fields.stream and (fields.stream_options or {}).get("include_usage")),
         choices=fields.n or 1,
@@ -373,7 +385,7 @@ def parse_chat_request(
         pinned=pinned,
         log_facts=arrival.log_facts,
         has_left=arrival.has_left,
-        known=known or KnownMessages(),
+        known=known or (found if not left_out else KnownMessages()),
         patience=_patience(headers),
         fallbacks=FALLBACKS not in headers or _header(SWITCH, headers, FALLBACKS) != "off",
         left_out=left_out,

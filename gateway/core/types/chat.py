@@ -184,6 +184,12 @@ class KnownMessages:
     source: object = None
 
 
+def is_proxied(options: ContextOptions, conversation: ConversationRef) -> bool:
+    """Returns whether a request is sent upstream as it came, and only its bill is stored: in mode `off`, with no
+    conversation named."""
+    return options.mode == "off" and conversation == UNNAMED
+
+
 def never_leaves() -> bool:
     """Returns False: a client of which nothing is known has not disconnected."""
     return False
@@ -350,9 +356,8 @@ class ChatRequest:
 
     @property
     def is_proxied(self) -> bool:
-        """Whether it is sent upstream as it came, and only its bill is stored: in mode `off`, with no conversation
-        named."""
-        return self.options.mode == "off" and self.conversation == UNNAMED
+        """See the function of this name."""
+        return is_proxied(self.options, self.conversation)
 
 
 @record

@@ -5,16 +5,19 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.api.request.body_cache import MIN_CACHED_BODY, BodyCache, _CachedBody, read_chat_request
-from gateway.api.request.validation import RequestArrival
+from gateway.api.request import validation
+from gateway.api.request.body_cache import BodyCache, _CachedBody, read_chat_request
+from gateway.api.request.validation import MIN_CACHED_BODY, RequestArrival
 from gateway.conversations.rebuild import sent_chain
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
+from gateway.core.errors import InvalidRequest
 from gateway.core.types.chain import chain_digests
 from gateway.core.types.chat import ChatRequest, RequestCaller
 from gateway.storage.lookup.path_cache import KEPT_SECONDS
@@ -156,6 +159,29 @@ def test_of_steps_with_store_false_only_digests_are_kept(resends: BodyCache) -> 
         assert len(resends) == 1
     (kept,) = resends._kept.values()
     assert not any(text in repr(kept) for text in ("words of", "found", "call_", "Be brief"))
+
+
+def test_of_steps_with_store_false_what_is_known_is_not_checked_again(
+    resends: BodyCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = Mock(wraps=validation.check_message)
+    monkeypatch.setattr(validation, "check_message", check)
+    for count in (40, 41):
+        check.reset_mock()
+        answered(resends, unstored(steps(count)))
+    assert [call.args[1] for call in check.call_args_list] == ["messages[82]", "messages[83]"]
+
+
+@pytest.mark.parametrize("wrong", [7, {"role": "tool"}, {"role": "nobody", "content": "x"}, {"content": "x"}])
+def test_of_steps_with_store_false_what_is_wrong_is_refused_by_its_own_index(resends: BodyCache, wrong: Any) -> None:
+    answered(resends, unstored(steps(2)))
+    for index in (1, 6, 7):
+        messages = steps(3)
+        messages[index] = wrong
+        with pytest.raises(InvalidRequest) as refused:
+            read(resends, unstored(messages))
+        assert (refused.value.param or "").startswith(f"messages[{index}]")
+        assert resends.recognised == (index == 7)
 
 
 @pytest.mark.parametrize(
