@@ -41,6 +41,10 @@ class BoundedCache(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __contains__(self, key: object) -> bool:
+        """Whether there is an entry, even if it has expired."""
+        return key in self._entries
+
     def values(self) -> list[V]:
         """Returns all values, the oldest first, including expired ones."""
         return list(self._entries.values())

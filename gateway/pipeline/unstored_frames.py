@@ -133,11 +133,10 @@ class UnstoredFrames:
         except errors.StorageUnavailable:
             return history, None
         paths = [history.digests[count - 1].path for count in anchors]
-        names = [key.of_path(path) for path in paths]
-        found = await self._cache.first(request.caller.tenant, names)
+        found = await self._cache.first(request.caller.tenant, map(key.of_path, paths))
         try:
             if any(message.body.get(items.SIGNED) for message in history.messages):
-                doubts = await self._cache.first(request.caller.tenant, [key.of_path(DOUBTS + path) for path in paths])
+                doubts = await self._cache.first(request.caller.tenant, (key.of_path(DOUBTS + path) for path in paths))
                 history = replace(history, doubts_thoughts=doubts is not None)
             if request.options.economy != bill.OFF and any(
                 message.role in tool_steps.RESULT_ROLES for message in history.messages
@@ -146,7 +145,7 @@ class UnstoredFrames:
             if found is None:
                 return history, None
             number, value = found
-            over = partial(_with_frame, history, key, names[number], value, number)
+            over = partial(_with_frame, history, key, key.of_path(paths[number]), value, number)
             return await offload_if(request.size >= LARGE_FRAME_BYTES, over)
         except Exception as fault:  # noqa: BLE001 - whatever the cache holds, it costs a fresh fit
             log.warning("frame_not_used", reason=type(fault).__name__, request_id=request.request_id)
@@ -162,15 +161,15 @@ class UnstoredFrames:
         if not used:
             return history
         latest = max(used)
-        names = [key.of_path(COSTS + path) for path in paths]
-        found = await self._cache.first(tenant, names)
-        costs = key.opened(names[found[0]], found[1]) if found is not None else None
+        found = await self._cache.first(tenant, (key.of_path(COSTS + path) for path in paths))
+        name = key.of_path(COSTS + paths[found[0]]) if found is not None else ""
+        costs = key.opened(name, found[1]) if found is not None else None
         return replace(
             history,
             used_at=datetime.fromtimestamp(int.from_bytes(latest[:8]), UTC),
             goes_on=any(latest[8:] == _end_of(key, path) for path in paths),
-            costs=bill.BranchCosts.of_text(key.hidden(names[found[0]], costs).decode("utf-8", "replace"))
-            if found is not None and costs is not None
+            costs=bill.BranchCosts.of_text(key.hidden(name, costs).decode("utf-8", "replace"))
+            if costs is not None
             else None,
         )
 

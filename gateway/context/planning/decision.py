@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
 from gateway.core import errors, ids, jsons, ports
@@ -736,7 +737,7 @@ class ToolLoops:
 def _latest_loop(bodies: Sequence[Body], since: int) -> tuple[Body | None, int, int]:
     """Returns the first call of the latest turn with calls, the index of its message, and that at which the current
     turn begins. The call is None if its message is before `since`."""
-    starts = [0, *tool_steps.turn_starts(body["role"] for body in bodies)]
+    starts = [0, *tool_steps.turn_starts(map(itemgetter("role"), bodies))]
     end = len(bodies)
     for start in reversed(starts):
         if end <= since:

@@ -1,6 +1,6 @@
 """Frames of requests that are not stored: in the process, and in the cache that replicas share (ADR 12)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from gateway.core import ports
@@ -25,13 +25,18 @@ class FrameCache:
         self.size = self._count = 0
         """Bytes of all keys and values in the process."""
 
-    async def first(self, tenant: str, keys: Sequence[str]) -> tuple[int, bytes] | None:
+    async def first(self, tenant: str, keys: Iterable[str]) -> tuple[int, bytes] | None:
         """Returns the index of the first key that is cached, and its frame; None if no key is. The shared cache goes
         before the process: of a request that two replicas answered, each would go on from its own frame else."""
-        own = next(((n, value) for n, key in enumerate(keys) if (value := self._own(tenant, key)) is not None), None)
+        asked: list[str] = []
+        own = None
+        for key in keys:
+            asked.append(key)
+            if (value := self._own(tenant, key)) is not None:
+                own = len(asked) - 1, value
+                break
         if self._shared is None:
             return own
-        asked = keys[: own[0] + 1] if own is not None else keys
         found = await self._shared.get_many([FRAME_PREFIX + key for key in asked])
         return next(((n, value) for n, value in enumerate(found) if value and len(value) <= MAX_BYTES), own)
 
@@ -57,12 +62,11 @@ class FrameCache:
             await self._shared.set(FRAME_PREFIX + key, value, ttl)
 
     def _own(self, tenant: str, key: str) -> bytes | None:
-        if tenant not in self._kept:
-            return None
-        found = self._kept[tenant].peek(key)
-        if found is None:
-            with self._counted(tenant) as own:
-                own.pop(key)  # its time may be over
+        own = self._kept.get(tenant)
+        found = own.peek(key) if own is not None else None
+        if found is None and own is not None and key in own:  # its time is over
+            with self._counted(tenant):
+                own.pop(key)
         return found
 
     @contextmanager
