@@ -509,6 +509,8 @@ SEALED_CHARS = 6
 """Characters of an encrypted thought for about one token: four and a bit, in base64."""
 BARE_FIELDS = {"role", "content", "tool_call_id"}
 """Fields of a message that is nothing but its text."""
+BARE_CALLING_FIELDS = {"role", "content", "tool_calls"}
+"""Fields of a message that is nothing but its text and calls."""
 UNCOUNTED_FIELDS = ("encrypted_content", "result", "id", "status", "summary")
 """Fields of items that no model reads as text: encrypted content, images, a summary of encrypted content."""
 
@@ -539,6 +541,8 @@ def _parts_of(
         else:
             frame += upstreams.CALL_TOKENS
             texts += [name, arguments]
+    if message.keys() <= BARE_CALLING_FIELDS:
+        return frame, texts, media
     for key in ("name", "refusal", "reasoning_content", "function_call"):
         value = message.get(key)
         if value:

@@ -63,6 +63,7 @@ class PromptCounter:
         self._lasting = {id(message.body) for message in material.messages if message.is_stored_form}
         if len(self._noted) > len(self._lasting) + MAX_STALE:
             self._noted.clear()
+        self._listed: tuple[ForwardedMessages, list[CountableForm]] | None = None
         self._bounds: dict[int, tuple[dict[str, Any], int]] = {}
         self._least_texts: dict[int, tuple[str, int]] = {}
         self._total: tuple[ForwardedMessages, int] | None = None
@@ -138,7 +139,7 @@ class PromptCounter:
         parts = self._parts()
         for message, index, tokens in zip(forwarded.messages, forwarded.indexes, counts, strict=True):
             self._add(parts, index, tokens, block if message is forwarded.rendered else 0)
-        return self._sum(parts, estimated=any(map(_has_guess, forwarded.messages)))
+        return self._sum(parts, estimated=_hold_guesses(forwarded.messages))
 
     def estimate(self, forwarded: ForwardedMessages) -> PromptCount:
         """Estimates the prompt for figures, and where all limits are far: counts samples of each long part of the
@@ -148,10 +149,11 @@ class PromptCounter:
         return self._estimate[1]
 
     def _estimate_of(self, forwarded: ForwardedMessages) -> PromptCount:
-        parts, estimated = self._parts(), any(map(_has_guess, forwarded.messages))
+        parts, estimated = self._parts(), _hold_guesses(forwarded.messages)
         groups: dict[str, list[CountableForm]] = defaultdict(list)
         stored = self._stored_counts()
-        for message, index in zip(forwarded.messages, forwarded.indexes, strict=True):
+        for form, index in zip(self._forms_of(forwarded), forwarded.indexes, strict=True):
+            message = form.message
             known = stored.get(id(message))
             if message is forwarded.rendered and forwarded.block:
                 tokens, counted = self._counter.estimate([message])
@@ -161,7 +163,7 @@ class PromptCounter:
             elif known is not None:
                 self._add(parts, index, self._as_taken(message, known[1]))
             else:
-                groups[self._part_of(index)].append(self._form(message))
+                groups[self._part_of(index)].append(form)
         for part, forms in groups.items():
             tokens, counted = self._estimated_forms(forms)
             estimated |= not counted
@@ -172,7 +174,7 @@ class PromptCounter:
         """Returns at least the exact count: no token of a byte-level vocabulary is shorter than one byte."""
         if self._bound is not None and self._bound[0] is forwarded:
             return self._bound[1]
-        texts = sum(form.max_tokens for form in map(self._form, forwarded.messages)) + self._extra_bytes + REPLY_TOKENS
+        texts = sum([form.max_tokens for form in self._forms_of(forwarded)]) + self._extra_bytes + REPLY_TOKENS
         rounded = (1 + self.added_per_message) * len(forwarded.messages)
         bound = texts * max(1.0, self._counter.margin) + rounded
         self._bound = forwarded, bound
@@ -316,6 +318,11 @@ class PromptCounter:
     def _sum(self, parts: dict[str, int], *, estimated: bool) -> PromptCount:
         return PromptCount(sum(parts.values()), parts, estimated or not self._counter.is_own)
 
+    def _forms_of(self, forwarded: ForwardedMessages) -> list[CountableForm]:
+        if self._listed is None or self._listed[0] is not forwarded:
+            self._listed = forwarded, list(map(self._form, forwarded.messages))
+        return self._listed[1]
+
     def _form(self, message: dict[str, Any]) -> CountableForm:
         name = id(message)
         known = self._noted.get(name) or self._forms.get(name)
@@ -344,10 +351,10 @@ def _calls(message: dict[str, Any]) -> int:
     return len(message.get("tool_calls") or ())
 
 
-def _has_guess(message: dict[str, Any]) -> bool:
+def _hold_guesses(messages: Sequence[dict[str, Any]]) -> bool:
     """Returns whether some tokens can only be guessed: audio, files that the model reads itself, images by address."""
-    content = message.get("content")
-    return type(content) is list and any(map(_is_guess, content))
+    contents = [message.get("content") for message in messages]
+    return any(any(map(_is_guess, content)) for content in contents if type(content) is list)
 
 
 def _is_guess(part: Any) -> bool:

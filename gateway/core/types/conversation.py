@@ -183,8 +183,10 @@ class CountableForm(NamedTuple):
     @classmethod
     def of(cls, message: dict[str, Any], parts: MessageParts, calls: int) -> "CountableForm":
         frame, texts, media = parts
-        size = sum(len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass")) for text in texts)
-        return cls(message, parts, calls, frame + size + sum(media))
+        size = frame + sum(media)
+        for text in texts:
+            size += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        return cls(message, parts, calls, size)
 
 
 @record

@@ -109,8 +109,8 @@ def tool_of(result: Mapping[str, Any], call: Mapping[str, Any]) -> str:
 
 def result_of(result: Mapping[str, Any], call: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """Returns artifact id and text of a result to a call, the tool's name and the arguments."""
-    text = text_of(result.get("content"))
-    return artifact_id(text), text, tool_of(result, call), asked(call)[1]
+    text, (tool, arguments) = text_of(result.get("content")), asked(call)
+    return artifact_id(text), text, str(result.get("name") or tool), arguments
 
 
 def _answers(result: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
