@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import pytest
 from tests.support.answers import Json, assistant, http, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
+from tests.support.schemas import locked_file
 
 HELD_SECONDS = 0.6
 """Long enough that a request which does not wait is at its upstream by then."""
@@ -28,13 +28,8 @@ _numbers = itertools.count()
 def nothing_is_committed(url: str) -> Iterator[None]:
     """Meanwhile everything can be read, and no turn can be stored."""
     if url.startswith("sqlite"):
-        connection = sqlite3.connect(url.partition(":///")[2], isolation_level=None)
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with locked_file(url):
             yield
-        finally:
-            connection.execute("ROLLBACK")
-            connection.close()
         return
     with asyncio.Runner() as runner:
         locked = runner.run(asyncpg.connect(url.replace("+asyncpg", "")))

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import signal
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from tests.support.mcp_client import connected
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.postgres import Postgres, PostgresProcess
 from tests.support.process import PATIENCE, wait_until
+from tests.support.schemas import locked_file
 from tests.support.stalled import stalled_stream
 
 ASK: Any = [user("count for me")]
@@ -189,7 +189,7 @@ def test_s9_a_bill_in_the_making_is_finished(
         upstream.reply(text="fine", usage=usage_of(5, 7), gate=answered)
         asked: Future[httpx.Response] = background.submit(client.post, "/chat/completions", json=CHAT)
         upstream.wait_for_chats(1)
-        with locked(gateway):
+        with locked_file((gateway.config or {})["storage"]["url"]):
             answered.set()
             wait_until(lambda: upstream.in_flight == 0, "the answer")
             ending = background.submit(gateway.terminate)
@@ -200,25 +200,12 @@ def test_s9_a_bill_in_the_making_is_finished(
     assert stored(gateway, request_id)["response_metadata"]["usage"]["total_tokens"] == 12
 
 
-@contextlib.contextmanager
-def locked(gateway: GatewayProcess) -> Iterator[None]:
-    """Somebody else writes into the gateway's SQLite file, and does not come to an end."""
-    assert gateway.config is not None
-    connection = sqlite3.connect(gateway.config["storage"]["url"].removeprefix("sqlite:///"), isolation_level=None)
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    finally:
-        connection.execute("ROLLBACK")
-        connection.close()
-
-
 def test_s9_a_locked_storage_does_not_keep_it(
     start_gateway: GatewayFactory, upstream: MockUpstream, background: ThreadPoolExecutor
 ) -> None:
     """It ends all the same, with 0; the figures of the bill that could not be recorded are in the log."""
     gateway = start_gateway({"server": {"shutdown_grace": 0.2}, "storage": {"timeout": 0.8}})
-    with stalled_stream(gateway, upstream) as stream, locked(gateway):
+    with stalled_stream(gateway, upstream) as stream, locked_file((gateway.config or {})["storage"]["url"]):
         assert gateway.terminate(timeout=PATIENCE) == 0
         (lost,) = logged(gateway, "bill_not_recorded")
         assert lost["request_id"] == stream.response.headers["x-request-id"]

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,8 +13,8 @@ from gateway.upstream.http.answers import HttpUpstream
 from gateway.upstream.http.responses_adapter import ResponsesUpstream
 from gateway.upstream.http_client import ConnectionPool
 from gateway.upstream.routing.router import FreeformUpstream, ProtocolUpstream
-from tests.support.answers import Json, user
-from tests.support.factory import SMALL_MODEL_INFO
+from tests.support.answers import user
+from tests.support.factory import small_entry
 from tests.support.in_process import InProcess
 from tests.support.mock_responses import TYPED, MockResponses, call, thought, typed_call, web_search, words
 from tests.support.mock_upstream import MockUpstream
@@ -28,15 +27,10 @@ HOSTED = NativeRequest("responses", {"tools": [SEARCH]}, ("tools[0]",))
 PATH = "/v1/responses"
 
 
-def entry(upstream: MockUpstream, name: str, **info: Any) -> Json:
-    params = {"model": f"openai/{name}", "api_base": upstream.base_url, "api_key": "sk-upstream"}
-    return {"model_name": name, "litellm_params": params, "model_info": {**SMALL_MODEL_INFO, **info}}
-
-
 @pytest.fixture
 async def house(upstream: MockUpstream, tmp_path: Path) -> AsyncIterator[InProcess]:
     """A pipeline with the models `speaks` and `unknown`."""
-    models = [entry(upstream, "speaks", mode="responses"), entry(upstream, "unknown")]
+    models = [small_entry(upstream, "speaks", mode="responses"), small_entry(upstream, "unknown")]
     settings = Settings.model_validate({"model_list": models, "storage": {"url": sqlite_url(tmp_path)}})
     pool = ConnectionPool(10)
     over_http = HttpUpstream(pool)

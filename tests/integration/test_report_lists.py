@@ -356,6 +356,11 @@ def listened(connection: sa.Connection) -> Iterator[list[tuple[str, Any]]]:
         sa.event.remove(connection, "before_cursor_execute", note)
 
 
+def _listened_find(connection: sa.Connection, query: RequestQuery) -> tuple[FoundRequests, list[str]]:
+    with listened(connection) as asked:
+        return found_requests.find_requests(connection, query), [text for text, _ in asked]
+
+
 async def test_s13_18_a_search_for_a_text_asks_for_pages(
     store: ConversationStore, transactions: DatabaseTransactions
 ) -> None:
@@ -365,11 +370,7 @@ async def test_s13_18_a_search_for_a_text_asks_for_pages(
         await store.commit(turn("t1", f"conv_{number}", text, created=True))
     query = RequestQuery(RequestChoice(text="BRASS lamp"), limit=4)
 
-    def look(connection: sa.Connection) -> tuple[FoundRequests, list[str]]:
-        with listened(connection) as asked:
-            return found_requests.find_requests(connection, query), [text for text, _ in asked]
-
-    found, asked = await transactions.run(look)
+    found, asked = await transactions.run(partial(_listened_find, query=query))
     assert [each.question for each in found.found] == ["brass lamp"] * 4
     assert found.older is not None
     bodies = [each for each in asked if "messages.body" in each and "EXISTS" not in each]
@@ -577,11 +578,7 @@ async def test_s13_18_a_look_that_ends_early_reads_no_index_beyond_its_end(
     monkeypatch.setattr(found_requests, "MAX_READ", 7)
     query = RequestQuery(RequestChoice(min_saved=Decimal(0)), START, limit=50)
 
-    def look(connection: sa.Connection) -> tuple[FoundRequests, list[str]]:
-        with listened(connection) as asked:
-            return found_requests.find_requests(connection, query), [text for text, _ in asked]
-
-    part, asked = await filled.run(look)
+    part, asked = await filled.run(partial(_listened_find, query=query))
     assert part.ended is not None
     (read,) = [text for text in asked if "net_saving_picousd," in text and "created_at" in text and "LIMIT" in text]
     assert read.partition("WHERE")[2].count("created_at >=") == 1

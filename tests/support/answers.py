@@ -31,6 +31,13 @@ def usage_of(prompt: int, completion: int, **details: Any) -> Json:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion, **details}
 
 
+def refusal(answer: httpx.Response) -> tuple[int, Any, Any]:
+    """Status, code and param of an error in OpenAI's shape."""
+    error: Json = answer.json()["error"]
+    assert set(error) >= {"message", "type", "param", "code"}
+    return answer.status_code, error["code"], error["param"]
+
+
 def extra(answer: BaseModel, name: str) -> Any:
     """A field that the SDK does not know."""
     return (answer.model_extra or {})[name]

@@ -23,19 +23,25 @@ SMALL_MODEL_INFO = {
 """A window that tests can fill, at prices that they can reckon."""
 
 
+def model_entry(upstream: MockUpstream, name: str, **more: Any) -> dict[str, Any]:
+    """An entry of `model_list` for a model of the mock upstream."""
+    params = {"model": f"openai/{name}", "api_base": upstream.base_url, "api_key": "sk-upstream"}
+    return {"model_name": name, "litellm_params": params, **more}
+
+
+def small_entry(upstream: MockUpstream, name: str, **info: Any) -> dict[str, Any]:
+    """The same with the window and the prices of `small`."""
+    return model_entry(upstream, name, model_info={**SMALL_MODEL_INFO, **info})
+
+
 def default_config(upstream: MockUpstream, storage_url: str) -> dict[str, Any]:
     """`gpt-4o`, `gpt-4o-mini` (the default planner and summarizer) and `small`, all on the mock upstream."""
-
-    def deployment(name: str, **more: Any) -> dict[str, Any]:
-        params = {"model": f"openai/{name}", "api_base": upstream.base_url, "api_key": "sk-upstream"}
-        return {"model_name": name, "litellm_params": params, **more}
-
     return {
         "model_list": [
-            deployment("gpt-4o"),
-            deployment("gpt-4o-mini"),
-            deployment("small", model_info=dict(SMALL_MODEL_INFO)),
-            deployment("bench"),  # of which nobody knows the window
+            model_entry(upstream, "gpt-4o"),
+            model_entry(upstream, "gpt-4o-mini"),
+            small_entry(upstream, "small"),
+            model_entry(upstream, "bench"),  # of which nobody knows the window
         ],
         "storage": {"url": storage_url},
         # What is queued for a primary model must not answer a planner; tests of planning say `planning: auto`.

@@ -88,6 +88,12 @@ class MockUpstream(Closing):
         return self.chats[-1]
 
     @property
+    def forwarded(self) -> list[JsonDict]:
+        """The messages of the latest chat."""
+        found: list[JsonDict] = self.last.body["messages"]
+        return found
+
+    @property
     def queued(self) -> int:
         """Scripted replies that no request has used yet."""
         return len(self._queue)

@@ -5,7 +5,7 @@ import contextlib
 import functools
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -25,6 +25,14 @@ def sqlite_url(directory: Path) -> str:
     path = directory / "gateway.db"
     path.write_bytes(migrated_file())
     return f"sqlite:///{path}"
+
+
+@contextlib.contextmanager
+def locked_file(url: str) -> Iterator[None]:
+    """Somebody else writes into an SQLite file, and does not come to an end: all can be read, nothing stored."""
+    with contextlib.closing(sqlite3.connect(url.partition(":///")[2], isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
 
 
 async def bring_up(transactions: DatabaseTransactions) -> None:

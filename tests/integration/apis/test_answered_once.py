@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from tests.support.answers import Json, conversation_of, http, read_stream, stored_of, user
+from tests.support.answers import Json, conversation_of, http, read_stream, refusal, stored_of, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -17,11 +17,6 @@ from tests.support.process import wait_until
 ASK: Json = {"model": "small", "messages": [user("What is the time?")]}
 
 MISMATCH = (422, "idempotency_key_mismatch", "Idempotency-Key")
-
-
-def refusal(answer: httpx.Response) -> tuple[int, str, str]:
-    error = answer.json()["error"]
-    return answer.status_code, error["code"], error["param"]
 
 
 def keyed(name: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, http, refusal, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -48,11 +48,6 @@ def events(answer: httpx.Response) -> list[Any]:
     """The data of a stream's events; `[DONE]` as it is."""
     lines = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if line]
     return [line if line == "[DONE]" else json.loads(line) for line in lines]
-
-
-def error_of(answer: httpx.Response) -> tuple[int, Any, Any]:
-    error = answer.json()["error"]
-    return answer.status_code, error["code"], error["param"]
 
 
 def test_s11_10_a_message_begins_a_conversation_and_the_next_goes_on(
@@ -192,7 +187,7 @@ def test_s11_10_clearing_drops_what_is_kept_in_memory_and_nothing_else(
     assert len(sent(upstream)) == 5
     assert client.get("/memory/stats").json()["memory"]["paths"]["misses"] == after["misses"] + 1
     assert client.delete(f"/conversations/{name}/permanent").status_code == 200
-    assert error_of(client.delete(f"/conversations/{name}"))[:2] == (404, "conversation_not_found")
+    assert refusal(client.delete(f"/conversations/{name}"))[:2] == (404, "conversation_not_found")
 
 
 def test_s11_10_another_tenants_conversation_does_not_exist(client: httpx.Client, gateway: GatewayProcess) -> None:
@@ -201,13 +196,13 @@ def test_s11_10_another_tenants_conversation_does_not_exist(client: httpx.Client
     say(client, "Hello", conversation_id="mine")
     with classic(gateway, "sk-classic-somebody-else") as other:
         for each in (name, "mine", "conv_nothing", "nothing", "%00", "x" * 300):
-            assert error_of(other.get(f"/conversations/{each}/history"))[:2] == (404, "conversation_not_found")
-            assert error_of(other.delete(f"/conversations/{each}"))[:2] == (404, "conversation_not_found")
-            assert error_of(other.delete(f"/conversations/{each}/permanent"))[:2] == (404, "conversation_not_found")
+            assert refusal(other.get(f"/conversations/{each}/history"))[:2] == (404, "conversation_not_found")
+            assert refusal(other.delete(f"/conversations/{each}"))[:2] == (404, "conversation_not_found")
+            assert refusal(other.delete(f"/conversations/{each}/permanent"))[:2] == (404, "conversation_not_found")
             asked = other.get("/debug/prompt-info", params={"conversation_id": each})
-            assert error_of(asked)[:2] == (404, "conversation_not_found")
+            assert refusal(asked)[:2] == (404, "conversation_not_found")
         found = other.post("/chat", json={"message": "Hi", "conversation_id": name})
-        assert error_of(found) == (404, "conversation_not_found", "conversation_id")
+        assert refusal(found) == (404, "conversation_not_found", "conversation_id")
         assert other.get("/conversations").json() == {"conversations": [], "has_more": False}
     assert client.get(f"/conversations/{name}/history").json()["turn_count"] == 1
 
@@ -293,12 +288,12 @@ def test_s11_10_a_workflow_spec_that_does_not_fit_is_shown_in_part(
     assert 0 < used["workflow_spec_tokens"] < used["tokens_used"]
     bads: tuple[Any, ...] = ("text", [], 7)
     for bad in bads:
-        assert error_of(client.post("/chat", json={"message": "Hi", "workflow_spec": bad}))[::2] == (
+        assert refusal(client.post("/chat", json={"message": "Hi", "workflow_spec": bad}))[::2] == (
             400,
             "workflow_spec",
         )
     off = {"message": "Hi", "workflow_spec": SPEC, "context": {"mode": "off"}}
-    assert error_of(client.post("/chat", json=off))[::2] == (400, "workflow_spec")
+    assert refusal(client.post("/chat", json=off))[::2] == (400, "workflow_spec")
     for path in ("/chat", "/chat/stream"):
         answer = client.post(path, json={"message": "Hi", "workflow_spec": SPEC, "attachments": "Lamp 7 is out."})
         assert answer.status_code == 200, answer.text
@@ -309,16 +304,16 @@ def test_s11_10_a_workflow_spec_that_does_not_fit_is_shown_in_part(
 def test_s11_10_without_a_key_conversations_are_not_listed(gateway: GatewayProcess) -> None:
     """§8: all callers without a key are one tenant."""
     with classic(gateway, None) as client:
-        assert error_of(client.get("/conversations")) == (400, "invalid_value", "session")
+        assert refusal(client.get("/conversations")) == (400, "invalid_value", "session")
 
 
 def test_s11_10_without_a_model_list_a_model_must_be_named(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:  # fmt: skip  # noqa: E501
     """§11.10: no model is made up."""
     upstream.handler = lambda _: Reply(text="I see.")
     with classic(own_key_gateway, "sk-classic") as client:
-        found = error_of(client.post("/chat", json={"message": "Hi"}))
+        found = refusal(client.post("/chat", json={"message": "Hi"}))
         assert found == (400, "missing_required_parameter", "model")
-        assert error_of(client.get("/debug/prompt-info"))[2] == "model"
+        assert refusal(client.get("/debug/prompt-info"))[2] == "model"
         assert say(client, "Hi", model="gpt-4o")["response"] == "I see."
 
 
@@ -352,7 +347,7 @@ def test_s11_10_workflows_are_remembered_both_ways(client: httpx.Client, upstrea
     (about,) = client.get("/workflows/wf/8/conversations").json()["conversations"]
     assert (about["conversation_id"], about["id"]) == ("talk-8", said["response_metadata"]["conversation_id"])
     assert client.get("/workflows/wf-other/conversations").json()["conversations"] == []
-    assert error_of(client.get("/conversations/talk-0/workflows")) == (404, "conversation_not_found", "conversation_id")
+    assert refusal(client.get("/conversations/talk-0/workflows")) == (404, "conversation_not_found", "conversation_id")
 
 
 def test_s11_10_a_workflow_of_a_message_that_is_not_stored_is_not_remembered(client: httpx.Client) -> None:
@@ -435,7 +430,7 @@ def test_s11_10_the_prompt_profile_of_a_message(start_gateway: GatewayFactory, u
         later = client.get("/debug/prompt-info", params=query).json()
         assert (later["mode"], later["source"]) == ("creation", "conversation")
         assert later["context"]["tokens"] == said["context"]["tokens"]
-        assert error_of(client.get("/debug/prompt-info", params={"model": "nobody"}))[:2] == (404, "model_not_found")
+        assert refusal(client.get("/debug/prompt-info", params={"model": "nobody"}))[:2] == (404, "model_not_found")
 
 
 def test_s11_10_without_profiles_there_is_no_mode(client: httpx.Client) -> None:

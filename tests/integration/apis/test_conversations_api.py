@@ -11,7 +11,7 @@ import pytest
 from openai import OpenAI
 from openai.types.conversations import Conversation
 
-from tests.support.answers import Json, bill_of, conversation_of, exact, extra, http, usage_of, user
+from tests.support.answers import Json, bill_of, conversation_of, exact, extra, http, refusal, usage_of, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -36,13 +36,6 @@ PATHS_OF_APIS: dict[str, Callable[[list[Json]], Json]] = {
 def client(gateway: GatewayProcess, make_client: ClientFactory, request: pytest.FixtureRequest) -> OpenAI:
     """A client of a tenant of its own: lists show nothing of other tests."""
     return make_client(gateway, api_key=f"sk-{request.node.name.encode().hex()[:80]}")
-
-
-def refusal(answer: httpx.Response) -> tuple[int, Any, Any]:
-    """Status, code and param of an error in OpenAI's shape."""
-    error: Json = answer.json()["error"]
-    assert set(error) >= {"message", "type", "param", "code"}
-    return answer.status_code, error["code"], error["param"]
 
 
 @pytest.mark.parametrize("api", PATHS_OF_APIS)

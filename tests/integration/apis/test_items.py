@@ -45,8 +45,7 @@ class Talk:
 
     @property
     def forwarded(self) -> list[Json]:
-        found: list[Json] = self.upstream.last.body["messages"]
-        return found
+        return self.upstream.forwarded
 
     def items(self, **query: Any) -> list[Json]:
         """All items over all pages, the oldest first."""

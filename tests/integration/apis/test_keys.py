@@ -10,7 +10,7 @@ import httpx
 import pytest
 from openai import AuthenticationError, PermissionDeniedError
 
-from tests.support.answers import Json, http, status, user
+from tests.support.answers import Json, http, refusal, status, user
 from tests.support.described import check
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -76,11 +76,6 @@ def answered(gateway: GatewayProcess, method: str, path: str, body: Json | None 
 def asked(gateway: GatewayProcess, method: str, path: str, body: Json | None = None, key: str = ROOT) -> httpx.Response:
     with http(gateway, key) as client:
         return client.request(method, f"/gateway/keys{path}", json=body)
-
-
-def error(got: httpx.Response) -> tuple[int, str, str | None]:
-    found = got.json()["error"]
-    return got.status_code, found["code"], found["param"]
 
 
 def test_s12_1_a_key_is_made_shown_once_and_asks(pair: Pair, make_client: ClientFactory) -> None:
@@ -226,7 +221,7 @@ def test_s12_1_only_administrators_make_keys(one: GatewayProcess) -> None:
             ("DELETE", f"/{key['id']}", None),
         ]
         for method, path, body in tries:
-            assert error(asked(one, method, path, body, own)) == (403, "permission_denied", None)
+            assert refusal(asked(one, method, path, body, own)) == (403, "permission_denied", None)
     assert asked(one, "GET", "", key="sk-nobody").status_code == 401
     assert answered(one, "GET", f"/{key['id']}")["roles"] == ["user", "viewer"]
 
@@ -252,20 +247,20 @@ def test_s12_1_what_is_said_of_a_key_is_checked_and_changed(one: GatewayProcess)
     for body, param in wrong:
         for path in ("", f"/{key['id']}"):
             got = asked(one, "POST", path, body)
-            assert error(got)[::2] == (400, param), got.text
+            assert refusal(got)[::2] == (400, param), got.text
             assert "must must" not in got.text
     assert answered(one, "GET", f"/{key['id']}") == {name: value for name, value in key.items() if name != "key"}
     after = answered(one, "POST", f"/{key['id']}", {"name": "b", "models": None})
     assert (after["name"], after["models"], after["limits"]["rpm"]) == ("b", [], 5)
-    assert error(asked(one, "POST", f"/{key['id']}/rotate", {"grace_seconds": 604_801}))[2] == "grace_seconds"
+    assert refusal(asked(one, "POST", f"/{key['id']}/rotate", {"grace_seconds": 604_801}))[2] == "grace_seconds"
     configured = [each for each in answered(one, "GET", "?limit=100")["data"] if each["source"] == "configuration"]
     assert {each["name"] for each in configured} == {"root", None}
     for method, path in (("POST", ""), ("POST", "/rotate"), ("DELETE", "")):
         got = asked(one, method, f"/{configured[0]['id']}{path}", {} if method == "POST" else None)
-        assert error(got)[:2] == (409, "key_not_changeable")
+        assert refusal(got)[:2] == (409, "key_not_changeable")
         assert configured[0]["id"] in got.text
-    assert error(asked(one, "GET", "/key_nobodys"))[:2] == (404, "key_not_found")
-    assert error(asked(one, "GET", "?after=key_nobodys"))[2] == "after"
+    assert refusal(asked(one, "GET", "/key_nobodys"))[:2] == (404, "key_not_found")
+    assert refusal(asked(one, "GET", "?after=key_nobodys"))[2] == "after"
 
 
 def test_s12_1_keys_are_listed_in_pages(one: GatewayProcess) -> None:

@@ -32,11 +32,6 @@ def two_turns(client: OpenAI, upstream: MockUpstream) -> str:
     return first
 
 
-def forwarded(upstream: MockUpstream) -> list[Json]:
-    found: list[Json] = upstream.last.body["messages"]
-    return found
-
-
 def test_s2_the_ways_to_name_a_conversation(client: OpenAI, upstream: MockUpstream, two_turns: str) -> None:
     """`conversation` as id or object, header, metadata; the first that is present counts."""
     again = user("third")
@@ -47,7 +42,7 @@ def test_s2_the_ways_to_name_a_conversation(client: OpenAI, upstream: MockUpstre
     ):
         answer = send(client, again, upstream=upstream, **body)
         assert conversation_of(answer) == two_turns
-        assert forwarded(upstream)[:4] == [U1, A1, U2, A2]
+        assert upstream.forwarded[:4] == [U1, A1, U2, A2]
         assert "conversation" not in upstream.last.body
     raw = client.chat.completions.with_raw_response.create(
         model="gpt-4o", messages=[user("third")], extra_headers={"X-Conversation-Id": two_turns}
@@ -73,7 +68,7 @@ def test_s3_4_a_question_that_runs_of_different_length_end_with_is_stored_once(
     fourth = user("fourth \n")
     send(client, third, assistant("three"), fourth, reply="four", upstream=upstream, **body)
     send(client, U2, A2, third, assistant("three"), user("fourth"), reply="four again", upstream=upstream, **body)
-    assert forwarded(upstream) == [U1, A1, U2, A2, third, assistant("three"), fourth]
+    assert upstream.forwarded == [U1, A1, U2, A2, third, assistant("three"), fourth]
     exported = client.get(f"/conversations/{two_turns}/export", cast_to=object)
     assert isinstance(exported, dict)
     assert sum(message["body"]["content"].strip() == "fourth" for message in exported["messages"]) == 1
@@ -89,22 +84,22 @@ def test_s3_1_a_branch_that_is_just_so_goes_before_one_with_steps_between(
     body = {"conversation": conversation_of(send(client, U1, A1, U2, reply="two", upstream=upstream))}
     send(client, U1, *steps, A1, U2, reply="two, looked up", upstream=upstream, **body)
     send(client, U1, A1, user("second, edited"), upstream=upstream, **body)
-    assert forwarded(upstream) == [U1, A1, user("second, edited")]
+    assert upstream.forwarded == [U1, A1, user("second, edited")]
     send(client, U1, *steps, A1, user("second, edited"), upstream=upstream, **body)
-    assert forwarded(upstream) == [U1, *steps, A1, user("second, edited")]
+    assert upstream.forwarded == [U1, *steps, A1, user("second, edited")]
 
 
 def test_s3_1_system_messages(client: OpenAI, upstream: MockUpstream) -> None:
     """System messages sent replace the stored ones; if none are sent, the stored stand."""
     body = {"conversation": conversation_of(send(client, SYSTEM, U1, reply="one", upstream=upstream))}
     send(client, U2, reply="two", upstream=upstream, **body)
-    assert forwarded(upstream) == [SYSTEM, U1, A1, U2]
+    assert upstream.forwarded == [SYSTEM, U1, A1, U2]
     long = {"role": "developer", "content": "Be long."}
     send(client, long, user("third"), reply="three", upstream=upstream, **body)
-    assert forwarded(upstream) == [long, U1, A1, U2, A2, user("third")]
+    assert upstream.forwarded == [long, U1, A1, U2, A2, user("third")]
     send(client, U1, A1, U2, A2, user("third"), assistant("three"), user("fourth"), upstream=upstream, **body)
-    assert forwarded(upstream)[:2] == [long, U1]
-    assert [m["role"] for m in forwarded(upstream)].count("developer") == 1
+    assert upstream.forwarded[:2] == [long, U1]
+    assert [m["role"] for m in upstream.forwarded].count("developer") == 1
 
 
 @pytest.mark.parametrize("by_header", [False, True])
@@ -124,13 +119,13 @@ def test_s2_sessions(client: OpenAI, upstream: MockUpstream, by_header: bool) ->
     first = in_session(client, U1)
     upstream.reply(text="two")
     assert in_session(client, U2) == first
-    assert forwarded(upstream) == [U1, A1, U2]
+    assert upstream.forwarded == [U1, A1, U2]
     elsewhere = conversation_of(send(client, user("elsewhere"), reply="there", upstream=upstream))
     assert in_session(client, user("x"), conversation=elsewhere) == elsewhere
     assert in_session(client.with_options(api_key="sk-another"), U1) != first
-    assert forwarded(upstream) == [U1]
+    assert upstream.forwarded == [U1]
     assert in_session(client, user("third")) == first
-    assert forwarded(upstream) == [U1, A1, U2, A2, user("third")]
+    assert upstream.forwarded == [U1, A1, U2, A2, user("third")]
 
 
 def test_s3_7_requests_at_once_lose_nothing(client: OpenAI, upstream: MockUpstream, two_turns: str) -> None:
@@ -148,7 +143,7 @@ def test_s3_7_requests_at_once_lose_nothing(client: OpenAI, upstream: MockUpstre
         assert chat.body["messages"][:4] == [U1, A1, U2, A2]
         assert len(chat.body["messages"]) == 5
     send(client, user("last"), upstream=upstream, conversation=two_turns)
-    messages = forwarded(upstream)
+    messages = upstream.forwarded
     assert messages[:4] == [U1, A1, U2, A2]
     pairs = list(zip(messages[4:-1:2], messages[5:-1:2], strict=True))
     assert sorted(question["content"] for question, _ in pairs) == texts
@@ -165,7 +160,7 @@ def test_s3_7_a_result_after_anothers_turn_goes_to_its_call(client: OpenAI, upst
     upstream.reply(tool_calls=[CALL])
     first = send(client, U1, upstream=upstream, **TOOLS)
     between = send(client, U2, reply="two", upstream=upstream, conversation=conversation_of(first))
-    assert forwarded(upstream) == [U1, U2]
+    assert upstream.forwarded == [U1, U2]
     upstream.reply(text="It is lit.")
     called = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     loop = [U1, called, {"role": "tool", "tool_call_id": "call_1", "content": "lit"}]
@@ -177,9 +172,9 @@ def test_s3_7_a_result_after_anothers_turn_goes_to_its_call(client: OpenAI, upst
         client.responses.create(
             model="gpt-4o", input=output, previous_response_id=between.id.replace("chatcmpl-", "resp_")
         )
-    assert forwarded(upstream) == [U2, A2, *loop]
+    assert upstream.forwarded == [U2, A2, *loop]
     send(client, user("third"), upstream=upstream, conversation=conversation_of(first), **TOOLS)
-    assert forwarded(upstream) == [U2, A2, *loop, assistant("It is lit."), user("third")]
+    assert upstream.forwarded == [U2, A2, *loop, assistant("It is lit."), user("third")]
 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
@@ -200,7 +195,7 @@ def test_s3_3_results_of_two_turns_come_apart(client: OpenAI, upstream: MockUpst
     whole = {1: [U1, {"role": "assistant", "content": None, "tool_calls": [calls[1]]}]}
     whole[2] = [U2, {"role": "assistant", "content": None, "tool_calls": [calls[2]]}]
     turns = [[*whole[n], results[i], assistant(("one", "two")[i])] for i, n in enumerate(order)]
-    assert forwarded(upstream) == [*turns[0], *turns[1], user("third")]
+    assert upstream.forwarded == [*turns[0], *turns[1], user("third")]
 
 
 @pytest.mark.parametrize("call_id", ["call_1", "call_2"])

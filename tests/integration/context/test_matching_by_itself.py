@@ -44,8 +44,7 @@ class Client:
     @property
     def forwarded(self) -> list[Json]:
         """What went up last."""
-        found: list[Json] = self.upstream.last.body["messages"]
-        return found
+        return self.upstream.forwarded
 
     @property
     def text(self) -> str:

@@ -75,11 +75,6 @@ def filler(words: int) -> str:
     return " ".join(f"Zeile{number}" for number in range(words))
 
 
-def sent(upstream: MockUpstream) -> list[Json]:
-    messages: list[Json] = upstream.last.body["messages"]
-    return messages
-
-
 @pytest.mark.parametrize(("first", "again"), PAIRS)
 def test_s14_6_a_document_that_comes_again_stands_once(
     keeping: GatewayProcess, upstream: MockUpstream, first: str, again: str
@@ -88,7 +83,7 @@ def test_s14_6_a_document_that_comes_again_stands_once(
     before: list[Json] = []
     for road, ask in ((first, "Who keeps lamp 3?"), ("", "Why?"), (again, "And lamp 4?"), ("", "And lamp 5?")):
         conversation = send(keeping, road, ask, conversation or None)
-        now = sent(upstream)
+        now = upstream.forwarded
         assert now[: len(before)] == before, "what was forwarded is frozen"
         assert text_of({"messages": now}).count(FACT) == 1
         before = now
@@ -124,7 +119,7 @@ def test_s14_6_once_the_first_has_left_another_carries_the_text(
     alone = 0
     for turn in range(5):
         send(gateway, "", f"{filler(20)}. Who is the keeper of lamp 3?", conversation, context=limit)
-        now = sent(upstream)
+        now = upstream.forwarded
         assert text_of({"messages": now}).count(FACT) == 1, turn
         said = [text_of({"messages": [each]}) for each in now if each["role"] == "user"]
         first, second = (any(each.endswith(end) for each in said) for end in ("Who keeps lamp 3?", "And lamp 4?"))
@@ -144,12 +139,12 @@ def test_s14_6_a_document_that_was_reduced_comes_again_as_if_it_were_new(
             "/chat/completions",
             json={"model": "small", "messages": [user(content)], "context": {"max_input_tokens": 1100}},
         )
-        reduced = sent(upstream)
+        reduced = upstream.forwarded
         other = next(keeper(n) for n in range(30) if keeper(n) not in text_of(upstream.last.body))
         name = {"x-conversation-id": first.headers["x-conversation-id"]}
         again = [part, {"type": "text", "text": "Read all of it. What rhymes?"}]
         client.post("/chat/completions", json={"model": "small", "messages": [user(again)]}, headers=name)
-    assert sent(upstream)[:1] == reduced
+    assert upstream.forwarded[:1] == reduced
     assert text_of(upstream.last.body).count(other) == 1
     assert "(The same document" not in text_of(upstream.last.body)
 
@@ -167,7 +162,7 @@ def test_s14_6_without_anything_stored_it_stands_once(
         with http(keeping) as client:
             body = {"model": "small", "messages": talk, "store": False, "context": {"max_input_tokens": tokens}}
             assert client.post("/chat/completions", json=body).status_code == 200
-        now = sent(upstream)
+        now = upstream.forwarded
         assert text_of({"messages": now}).count(FACT) == 1
         assert tokens < 4000 or now[: len(before)] == before
         talk.append({"role": "assistant", "content": "ok"})
@@ -216,17 +211,17 @@ def test_s14_6_a_block_that_shows_all_of_it_counts(keeping: GatewayProcess, upst
     while keeper(0) in text_of(upstream.last.body):
         ask(user(filler(120)), conversation)
     ask(user("Who is the keeper of lamp 0?"), conversation)
-    assert 'shown="full"' in sent(upstream)[-1]["content"], "all of it stands in the block"
-    before = sent(upstream)
+    assert 'shown="full"' in upstream.forwarded[-1]["content"], "all of it stands in the block"
+    before = upstream.forwarded
     if again == "chat":
         ask(user([part, question]), conversation)
     else:
         ask(user("Who is the keeper of lamp 0?"), conversation, attachments=attached)
-    then = sent(upstream)
+    then = upstream.forwarded
     assert then[: len(before)] == before
     ask(user("Why?"), conversation)
-    assert sent(upstream)[: len(then)] == then
-    for messages in (then, sent(upstream)):
+    assert upstream.forwarded[: len(then)] == then
+    for messages in (then, upstream.forwarded):
         assert text_of({"messages": messages}).count(keeper(0)) == 1
 
 
@@ -252,11 +247,11 @@ def test_s14_6_a_pdf_that_goes_up_as_it_came_is_not_shown_as_text_besides(
     conversation = ask(message, "")
     ask(user("And lamp 2?"), conversation, attachments=attached)
     ask(message, conversation)
-    assert [each for each in sent(upstream) if each == message] == [message, message]
+    assert [each for each in upstream.forwarded if each == message] == [message, message]
     assert keeper(1) not in text_of(upstream.last.body)
     ask(user("And now?"), conversation, model="small")
     assert text_of(upstream.last.body).count(keeper(1)) == 1
     conversation = ask(user("Who keeps lamp 1?"), "", attachments=attached)
     ask(message, conversation)
-    assert sent(upstream)[-1] == message
+    assert upstream.forwarded[-1] == message
     assert text_of(upstream.last.body).count(keeper(1)) == 1, "what was forwarded stays"

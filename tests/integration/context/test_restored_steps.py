@@ -43,8 +43,7 @@ class Talk:
 
     @property
     def forwarded(self) -> list[Json]:
-        messages: list[Json] = self.upstream.last.body["messages"]
-        return messages
+        return self.upstream.forwarded
 
 
 @pytest.fixture

@@ -34,8 +34,7 @@ class Loop:
 
     @property
     def forwarded(self) -> list[Json]:
-        messages: list[Json] = self.upstream.last.body["messages"]
-        return messages
+        return self.upstream.forwarded
 
     def run_once(self) -> None:
         """The whole of `LOOP`, by deltas."""

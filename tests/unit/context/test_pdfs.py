@@ -299,18 +299,13 @@ def pages_in(messages: list[Json]) -> list[tuple[str, list[str]]]:
     return found
 
 
-def sent(upstream: MockUpstream) -> list[Json]:
-    messages: list[Json] = upstream.last.body["messages"]
-    return messages
-
-
 def test_s14_13_the_page_that_matters_goes_up_alone(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Beside the extract, named in the block, counted by the published formula, within the budget."""
     answer = ask(one_gateway, user([pdf(), asked(83)]), context=LIMIT)
-    ((name, (text,)),) = pages_in(sent(upstream))
+    ((name, (text,)),) = pages_in(upstream.forwarded)
     assert name == "page 84.pdf"
     assert keeper(83) in text
-    block, page, *rest = sent(upstream)[-1]["content"]
+    block, page, *rest = upstream.forwarded[-1]["content"]
     assert 'shown="page 84 as it looks, in a file of that name below"' in block["text"]
     assert page["type"] == "file"
     assert rest[-1] == asked(83)
@@ -318,7 +313,7 @@ def test_s14_13_the_page_that_matters_goes_up_alone(one_gateway: GatewayProcess,
     assert record["strategy"] == "rag_extract"
     place = {name: record[name] for name in ("artifact_id", "source")}
     assert used(answer)["pages"] == [{**place, "pages": [84]}]
-    said = sum(tokens(part["text"]) for part in sent(upstream)[-1]["content"] if part["type"] == "text")
+    said = sum(tokens(part["text"]) for part in upstream.forwarded[-1]["content"] if part["type"] == "text")
     assert used(answer)["tokens_used"] == pytest.approx(said + PAGE + tokens(lamps(100)[83]) + 7, rel=0.02)
     assert used(answer)["tokens_used"] <= LIMIT["max_input_tokens"]
 
@@ -330,10 +325,10 @@ def test_s14_13_later_turns_begin_with_it_after_a_restart(
     own page; a model that reads no PDFs gets none."""
     gateway = start_gateway()
     answer = ask(gateway, user([pdf(), asked(83)]), context=LIMIT)
-    first = sent(upstream)
+    first = upstream.forwarded
     more = {"conversation": answer["conversation"]["id"], "context": ROOMIER}
     ask(gateway, user("Who is the keeper of lamp 41?"), **more)
-    second = sent(upstream)
+    second = upstream.forwarded
     assert second[: len(first)] == first
     shown = [name for name, _ in pages_in(second)]
     assert shown[0] == "page 84.pdf"
@@ -344,17 +339,17 @@ def test_s14_13_later_turns_begin_with_it_after_a_restart(
     gateway.terminate()
     gateway.start()
     ask(gateway, user("Thank you."), **more)
-    assert sent(upstream)[: len(second)] == second
-    assert [name for name, _ in pages_in(sent(upstream))] == shown
+    assert upstream.forwarded[: len(second)] == second
+    assert [name for name, _ in pages_in(upstream.forwarded)] == shown
     ask(gateway, user("And you?"), model="small", **more)
-    assert not pages_in(sent(upstream))
-    assert not [part for message in sent(upstream) for part in message["content"] if "file" in part]
+    assert not pages_in(upstream.forwarded)
+    assert not [part for message in upstream.forwarded for part in message["content"] if "file" in part]
 
 
 @pytest.mark.parametrize("question", ["What does page 57 show?", "What do pages 57-58 show?", "Was zeigt Seite 57?"])
 def test_s14_13_a_page_that_is_named(one_gateway: GatewayProcess, upstream: MockUpstream, question: str) -> None:
     ask(one_gateway, user([pdf(), {"type": "text", "text": question}]), context=ROOMIER)
-    assert any("57" in name for name, _ in pages_in(sent(upstream)))
+    assert any("57" in name for name, _ in pages_in(upstream.forwarded))
 
 
 def test_s14_13_of_a_scan_its_first_pages(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
@@ -362,37 +357,37 @@ def test_s14_13_of_a_scan_its_first_pages(start_gateway: GatewayFactory, upstrea
     gateway = start_gateway({"documents": {"ocr": "off", "native_pages": 3}})
     raw = scanned(["a map"] * 40)
     answer = ask(gateway, user([pdf(raw, "scan.pdf"), {"type": "text", "text": "What is it?"}]), context=LIMIT)
-    ((name, texts),) = pages_in(sent(upstream))
+    ((name, texts),) = pages_in(upstream.forwarded)
     assert name == "page 1.pdf"
     assert len(texts) == 1
     assert "document_without_text: scan.pdf pages 1-40" in used(answer)["warnings"]
     ask(gateway, user([pdf(raw), {"type": "text", "text": "What is it?"}]), context={"max_input_tokens": 40_000})
-    assert [name for name, _ in pages_in(sent(upstream))] == ["pages 1-3.pdf"]
+    assert [name for name, _ in pages_in(upstream.forwarded)] == ["pages 1-3.pdf"]
 
 
 def test_s14_13_none_where_none_is_wanted(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
     """By the operator, by a question about something else, or by a model that reads no PDFs."""
     gateway = start_gateway({"documents": {"native_pages": 0}})
     ask(gateway, user([pdf(), asked(83)]), context=LIMIT)
-    assert not pages_in(sent(upstream))
+    assert not pages_in(upstream.forwarded)
 
 
 def test_s14_13_not_for_other_questions_or_models(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     ask(one_gateway, user([pdf(), {"type": "text", "text": "Write a poem on Paris."}]), context=LIMIT)
-    assert not pages_in(sent(upstream))
+    assert not pages_in(upstream.forwarded)
     ask(one_gateway, user([pdf(), asked(83)]), model="small")
-    assert not pages_in(sent(upstream))
-    assert keeper(83) in text_of({"messages": sent(upstream)})
+    assert not pages_in(upstream.forwarded)
+    assert keeper(83) in text_of({"messages": upstream.forwarded})
 
 
 def test_s14_13_nothing_is_kept_without_store(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Resent with another question, the page that matters then goes up."""
     first = user([pdf(encrypted(RAW)), asked(83)])
     answer = ask(one_gateway, first, context=LIMIT, store=False)
-    assert [name for name, _ in pages_in(sent(upstream))] == ["page 84.pdf"]
+    assert [name for name, _ in pages_in(upstream.forwarded)] == ["page 84.pdf"]
     said = {"role": "assistant", "content": answer["choices"][0]["message"]["content"]}
     ask(one_gateway, first, said, user("Who is the keeper of lamp 41?"), context=LIMIT, store=False)
-    assert [name for name, _ in pages_in(sent(upstream))] == ["page 42.pdf"]
+    assert [name for name, _ in pages_in(upstream.forwarded)] == ["page 42.pdf"]
 
 
 def test_s14_13_a_tool_loop_keeps_the_page(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
@@ -401,7 +396,7 @@ def test_s14_13_a_tool_loop_keeps_the_page(one_gateway: GatewayProcess, upstream
     call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [call]})
     answer = ask(one_gateway, user([pdf(), asked(83)]), context=LIMIT, tools=tools)
-    first = sent(upstream)
+    first = upstream.forwarded
     ask(
         one_gateway,
         {"role": "tool", "tool_call_id": "call_1", "content": "The keeper of lamp 41: see there."},
@@ -409,8 +404,8 @@ def test_s14_13_a_tool_loop_keeps_the_page(one_gateway: GatewayProcess, upstream
         context=ROOMIER,
         tools=tools,
     )
-    assert sent(upstream)[: len(first)] == first
-    assert [name for name, _ in pages_in(sent(upstream))] == ["page 84.pdf"]
+    assert upstream.forwarded[: len(first)] == first
+    assert [name for name, _ in pages_in(upstream.forwarded)] == ["page 84.pdf"]
 
 
 @pytest.mark.parametrize("road", ["part", "attachment"])
@@ -423,19 +418,19 @@ def test_s14_13_pages_of_a_file_of_our_own_go_with_it(
         named: list[Any] = [{"type": "file", "file": {"file_id": file_id}}] if road == "part" else []
         attached = [] if named else [{"file_id": file_id}]
         answer = ask(keeping, user([*named, asked(83)]), context=LIMIT, attachments=attached)
-        assert [name for name, _ in pages_in(sent(upstream))] == ["page 84.pdf"]
-        first = sent(upstream)
+        assert [name for name, _ in pages_in(upstream.forwarded)] == ["page 84.pdf"]
+        first = upstream.forwarded
         more = {"conversation": answer["conversation"]["id"], "context": ROOMIER}
         keeping.restart()
         ask(keeping, user("Who is the keeper of lamp 41?"), **more)
-        assert sent(upstream)[: len(first)] == first
-        shown = [name for name, _ in pages_in(sent(upstream))]
+        assert upstream.forwarded[: len(first)] == first
+        shown = [name for name, _ in pages_in(upstream.forwarded)]
         assert shown[0] == "page 84.pdf"
         assert "42.pdf" in shown[1]
         client.files.delete(file_id)
         ask(keeping, user("Who is the keeper of lamp 20?"), **more)
-    assert not pages_in(sent(upstream))
-    assert keeper(83) not in text_of({"messages": sent(upstream)})
+    assert not pages_in(upstream.forwarded)
+    assert keeper(83) not in text_of({"messages": upstream.forwarded})
 
 
 def test_s14_13_an_attached_file_shows_its_page_after_a_restart(
@@ -445,12 +440,12 @@ def test_s14_13_an_attached_file_shows_its_page_after_a_restart(
     with OpenAI(base_url=gateway.base_url, api_key="sk-test") as client:
         file_id = client.files.create(file=("kept.pdf", RAW), purpose="user_data").id
     answer = ask(gateway, user([asked(83)]), context=LIMIT, attachments=[{"file_id": file_id}])
-    first = sent(upstream)
+    first = upstream.forwarded
     gateway.terminate()
     gateway.start()
     ask(gateway, user("Thank you."), conversation=answer["conversation"]["id"], context=ROOMIER)
     assert [name for name, _ in pages_in(first)] == ["page 84.pdf"]
-    assert sent(upstream)[: len(first)] == first
+    assert upstream.forwarded[: len(first)] == first
 
 
 def test_s14_13_a_reference_of_a_clients_own_brings_nothing(
@@ -460,7 +455,7 @@ def test_s14_13_a_reference_of_a_clients_own_brings_nothing(
     name = f"pages:pdf:{hashlib.sha256(RAW).hexdigest()}:84"
     message = user([{"type": "file", "file": {"file_id": name}}, asked(83)])
     ask(one_gateway, message)
-    assert sent(upstream) == [message]
+    assert upstream.forwarded == [message]
     with http(keeping) as client:
         answer = client.post("/chat/completions", json={"model": "gpt-4o", "messages": [message]})
     assert answer.status_code == 404
@@ -480,7 +475,7 @@ def test_s14_13_lines_of_a_text_that_look_like_marks_of_pages(
     by_attachment = user("Who is the keeper of lamp 33? See page 3.")
     more = {"attachments": [named["file"]]} if road == "attachment" else {}
     ask(keeping, by_part if road == "part" else by_attachment, context={"max_input_tokens": 1500}, **more)
-    assert keeper(33) in text_of({"messages": sent(upstream)})
+    assert keeper(33) in text_of({"messages": upstream.forwarded})
 
 
 def test_s14_13_other_documents_with_pages_take_no_place(keeping: GatewayProcess, upstream: MockUpstream) -> None:
@@ -490,7 +485,7 @@ def test_s14_13_other_documents_with_pages_take_no_place(keeping: GatewayProcess
     parts = [{"type": "file", "file": {"file_id": name}} for name in (*names, uploaded(keeping, "kept.pdf", RAW))]
     question = {"type": "text", "text": "What does page 84 show?"}
     ask(keeping, user([*parts, question]), context=ROOMIER)
-    assert [name for name, _ in pages_in(sent(upstream))] == ["page 84.pdf"]
+    assert [name for name, _ in pages_in(upstream.forwarded)] == ["page 84.pdf"]
 
 
 def uploaded(gateway: GatewayProcess, name: str, raw: bytes) -> str:
@@ -503,8 +498,8 @@ def test_s14_13_none_where_files_are_refused(start_gateway: GatewayFactory, upst
     """Nothing can be masked in a page; in its text it can, and the question is answered."""
     gateway = start_gateway({"masking": {"enabled": True, "on_unreadable": "refuse"}})
     ask(gateway, user([pdf(), asked(83)]), context=LIMIT)
-    assert not pages_in(sent(upstream))
-    assert keeper(83) in text_of({"messages": sent(upstream)})
+    assert not pages_in(upstream.forwarded)
+    assert keeper(83) in text_of({"messages": upstream.forwarded})
 
 
 class Kept:

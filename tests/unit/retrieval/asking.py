@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from gateway.core.types.relevance import RelevanceQuery, SearchedSource
 from gateway.retrieval.chunks.chunk import MAX_CHUNK_CHARS, TextChunk
+from gateway.retrieval.chunks.split import passages
 from gateway.retrieval.rank import relevance
 
 
@@ -35,3 +36,10 @@ def covers(text: str, found: list[TextChunk]) -> None:
         assert chunk.end - chunk.start <= MAX_CHUNK_CHARS
         at = chunk.end
     assert not text[at:].strip()
+
+
+def cut(text: str) -> list[tuple[str, str]]:
+    """(heading, text) of each chunk."""
+    found = passages(text)
+    covers(text, found)
+    return [(chunk.heading, text[chunk.start : chunk.end]) for chunk in found]

@@ -11,7 +11,7 @@ from openai import OpenAI
 
 from tests.support.answers import Json, http, stored, user
 from tests.support.command import gateway_command
-from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
+from tests.support.factory import GatewayFactory, small_entry
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_responses import MockResponses, call, custom_call, refusal, thought, web_search, words
 from tests.support.mock_upstream import MockUpstream
@@ -22,17 +22,10 @@ BOTH = pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streame
 TOOL: Json = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 
 
-def entry(upstream: MockUpstream, name: str, **info: Any) -> Json:
-    params = {"model": f"openai/{name}", "api_base": upstream.base_url, "api_key": "sk-upstream"}
-    return {"model_name": name, "litellm_params": params, "model_info": {**SMALL_MODEL_INFO, **info}}
-
-
 @pytest.fixture(scope="module")
 def module_codex(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
-    cached = {"cache_read_input_token_cost": 1e-7}
-    models = [
-        entry(module_upstream, name, mode="responses", **more) for name, more in (("codex", {}), ("priced", cached))
-    ]
+    prices: Json = {"codex": {}, "priced": {"cache_read_input_token_cost": 1e-7}}
+    models = [small_entry(module_upstream, name, mode="responses", **more) for name, more in prices.items()]
     return module_start_gateway({"model_list": models})
 
 
@@ -544,7 +537,8 @@ def test_s10_17_thoughts_of_a_responses_model_do_not_go_to_another_by_chat(
     start_gateway: GatewayFactory, upstream: MockUpstream, mock: MockResponses
 ) -> None:
     """Of the same provider: their summary is bound to whoever sealed them, as they are."""
-    gateway = start_gateway({"model_list": [entry(upstream, "codex", mode="responses"), entry(upstream, "plain")]})
+    models = [small_entry(upstream, "codex", mode="responses"), small_entry(upstream, "plain")]
+    gateway = start_gateway({"model_list": models})
     mock.reply(thought("I see.", "sealed-1"), words("yes"))
     with http(gateway) as api:
         first = api.post("/responses", json={"model": "codex", "input": "hi"}).json()

@@ -18,7 +18,7 @@ from gateway.retrieval.question import LARGE_TEXT_CHARS, search_by_regions
 from gateway.retrieval.rank import relevance
 from tests.support.growth import is_linear
 from tests.support.marks import few_or_many
-from tests.unit.retrieval.asking import covers
+from tests.unit.retrieval.asking import covers, cut
 
 WORDS = st.sampled_from(
     [
@@ -271,13 +271,6 @@ LINES += [
     "[page",
     "[page 1] x",
 ]
-
-
-def cut(text: str) -> list[tuple[str, str]]:
-    """(heading, text) of each chunk."""
-    found = passages(text)
-    covers(text, found)
-    return [(chunk.heading, text[chunk.start : chunk.end]) for chunk in found]
 
 
 def test_s14_2_no_chunk_crosses_a_page_and_each_says_which_it_is_of() -> None:

@@ -10,15 +10,7 @@ import pytest
 
 from gateway.retrieval.chunks.chunk import MAX_CHUNK_CHARS
 from gateway.retrieval.chunks.split import fields_of, passages
-from tests.unit.retrieval.asking import covers
-
-
-def cut(text: str) -> list[tuple[str, str]]:
-    """(heading, text) of each chunk."""
-    found = passages(text)
-    covers(text, found)
-    return [(chunk.heading, text[chunk.start : chunk.end]) for chunk in found]
-
+from tests.unit.retrieval.asking import covers, cut
 
 STAMPS = [
     "2024-01-01 10:00:{:02} ERROR ",
