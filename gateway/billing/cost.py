@@ -74,8 +74,9 @@ def price_call(
     """Prices one call by its usage (OpenAI's names; cached and cache-write tokens are part of the prompt's).
 
     Prompt and completion cost are each rounded to 12 decimals, half-even. A model without prices for both sides costs
-    None, never 0; a configured price of 0 is a price. Where the gateway notes `units` in the usage and the model has a
-    price for one of them (`PRICED_UNITS`), the call is charged by that unit.
+    None, never 0; a configured price of 0 is a price. Searches that the provider ran count with the completion. Where
+    the gateway notes `units` in the usage and the model has a price for one of them (`PRICED_UNITS`), the call is
+    charged by that unit.
     `lines`: receives each product that is added up, for callers that show the sum."""
     prompt, completion = bill.figure(usage, "prompt_tokens"), bill.figure(usage, "completion_tokens")
     rates = TokenRates(prices, prompt, usage.get("service_tier"))
@@ -93,6 +94,9 @@ def price_call(
     if about:
         completion += _reasoning_apart(usage, about, prompt + completion)
     completion_cost = _completion_cost(rates, output_rate, completion, about)
+    searches = bill.figure(usage.get("server_tool_use"), "web_search_requests")
+    if searches and (price := rates.find(bill.PER_SEARCH)) is not None:
+        completion_cost = EXACT_MONEY.add(completion_cost, _product(rates, "searches", searches, price))
     return bill.CallCost(
         purpose, model, recorded, rounded(prompt_cost), rounded(completion_cost), estimated, rates.used
     )

@@ -21,8 +21,8 @@ from gateway.inspection.prefix import PrefixDivergence, Prices, divergence
 from gateway.inspection.rebuilt_turns import sent_messages
 from gateway.inspection.window_bar import WindowBar, window_bar
 
-OF_COMPLETION = ("output", "reasoning", "audio_output", "image_output")
-"""Kinds of completion tokens; all others are prompt tokens."""
+OF_COMPLETION = ("output", "reasoning", "audio_output", "image_output", "searches")
+"""Kinds of completion tokens, and what counts with them; all others are prompt tokens."""
 
 
 @record

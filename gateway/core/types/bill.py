@@ -231,6 +231,8 @@ MODEL_PURPOSES = ("primary", FAILED_TRY)
 """Purposes of calls made to answer the request; all others are an internal model's."""
 PICO = Decimal("0.000000000001")
 """Each call's prompt and completion cost is rounded to this (guarantee §6)."""
+PER_SEARCH = "search_context_cost_per_query"
+"""LiteLLM's name for the price of a web search that the provider runs."""
 PER_USD = "guard_cost_per_usd"
 """A price of 1 USD, so that a guard's cost in USD is charged like that of any other call (`billing.cost`)."""
 RECALLED = "recalled"
@@ -303,7 +305,7 @@ def usage_of(usage: Mapping[str, Any]) -> UsageMetadata:
 class PriceLine:
     """Tokens times rate: a term of a bill's cost, in USD, not rounded. `kind`: `input`, `cached_input`, `cache_write`,
     `cache_write_1h`, `audio_input`, `image_input`, `cached_audio_input`, `cached_image_input`; `output`, `reasoning`,
-    `audio_output`, `image_output`; or `seconds`, `characters`, `images` in place of tokens."""
+    `audio_output`, `image_output`; `searches`, counted; or `seconds`, `characters`, `images` in place of tokens."""
 
     kind: str
     tokens: int | Decimal

@@ -173,16 +173,15 @@ def _secret(deployment: ModelDeployment) -> str | None:
 
 
 def relayed_headers(headers: Mapping[str, str], deployment: ModelDeployment) -> dict[str, str]:
-    """Returns the headers that are returned to the client (guarantee §1), those that `_is_fit`."""
+    """Returns the headers that are returned to the client (guarantee §1). None quotes the operator's key; those that
+    make a client wait must be sane: some clients would sleep for years, or fail on a value that is no number."""
     kept = {name.lower(): UNPRINTABLE.sub("", value) for name, value in headers.items() if RELAYED.match(name)}
-    return {name: value for name, value in kept.items() if _is_fit(name, value, deployment)}
-
-
-def _is_fit(name: str, value: str, deployment: ModelDeployment) -> bool:
-    """Returns whether a header may be returned: it does not quote the operator's key, nor makes a client wait beyond
-    sanity. Some clients would sleep for years, or fail on a value that is no number."""
     secret = _secret(deployment)
-    return not (secret and secret in value) and (name not in WAITS or is_sane_wait(name, value))
+    return {
+        name: value
+        for name, value in kept.items()
+        if not (secret and secret in value) and (name not in WAITS or is_sane_wait(name, value))
+    }
 
 
 def is_sane_wait(name: str, value: str) -> bool:
@@ -214,8 +213,14 @@ def waited_for(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def fit_headers(headers: Headers, deployment: ModelDeployment) -> Headers:
-    """Returns the headers of a relayed answer, those that `_is_fit`."""
-    return [pair for pair in headers if _is_fit(pair[0].decode("latin-1"), pair[1].decode("latin-1"), deployment)]
+    """Returns the headers of a relayed answer, but those that quote the operator's key or make a client wait beyond
+    sanity."""
+    secret = (_secret(deployment) or "").encode()
+
+    def stays(name: str, value: bytes) -> bool:
+        return not (secret and secret in value) and (name not in WAITS or is_sane_wait(name, value.decode("latin-1")))
+
+    return [pair for pair in headers if stays(pair[0].decode("latin-1"), pair[1])]
 
 
 def decompressed_at_once(raw: bytes, encoding: str, max_bytes: int) -> bytes | None:

@@ -11,9 +11,11 @@ from typing import Any
 
 from gateway.core import jsons
 from gateway.core.config.model_list import CLOUDS, TIERED_PRICING, ModelEntry
-from gateway.core.types import upstreams
+from gateway.core.types import bill, upstreams
 from gateway.core.types.chat import ModelFacts
 
+SEARCH_SIZE = "search_context_size_medium"
+"""Of the prices of a web search, that of providers that report how many they ran: theirs are all the same."""
 MAP_FILE = "model_prices_and_context_window_backup.json"
 CATALOGUE_ENTRY = re.compile(rb'^ {0,4}"((?:[^"\\]|\\.)+)": (\{.*?^    \}),?$', re.MULTILINE | re.DOTALL)
 CACHING = "supports_prompt_caching"
@@ -42,8 +44,12 @@ class ModelCatalogue:
             }
             configured = {**_tiered(extra), **_prices(extra)}
             configured |= {k: v for k, v in own.items() if v is not None}
-            if configured:  # a configured price replaces the map's: tiers of another price list must not mix in
+            if configured.keys() - {
+                bill.PER_SEARCH
+            }:  # a configured price replaces the map's: tiers of another price list must not mix in
                 prices, is_configured = configured, True
+            else:
+                prices |= configured
         return ModelFacts(
             name=entry.litellm_params.model if entry else model,
             max_input_tokens=_first(info and info.max_input_tokens, known.get("max_input_tokens")),
@@ -106,7 +112,10 @@ def _map_path() -> Path | None:
 
 
 def _prices(known: dict[str, Any]) -> dict[str, Decimal]:
-    return {name: Decimal(str(value)) for name, value in known.items() if _is_price(name, value)}
+    by_size = known.get(bill.PER_SEARCH)
+    searched = by_size.get(SEARCH_SIZE) if isinstance(by_size, dict) else by_size
+    given = {**known, bill.PER_SEARCH: searched}
+    return {name: Decimal(str(value)) for name, value in given.items() if _is_price(name, value)}
 
 
 def _tiered(known: dict[str, Any]) -> dict[str, Decimal]:

@@ -115,6 +115,11 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any], str, str]] = {
         PRICES, usage(1000, 100, prompt_tokens_details=None, completion_tokens_details=None), "0.002", "0.0008",
     ),
     "more cached than there were": (PRICES, usage(100, 0, **details(cached_tokens=400)), "0.00005", "0"),
+    "searches": (
+        {**BARE, "search_context_cost_per_query": "0.01"},
+        usage(100, 100, server_tool_use={"web_search_requests": 3}), "0.0002", "0.0308",
+    ),
+    "searches without a price": (BARE, usage(100, 100, server_tool_use={"web_search_requests": 3}), "0.0002", "0.0008"),
     "figures that are none": (PRICES, usage(1000, 100, **details(cached_tokens="many")), "0.002", "0.0008"),
 }  # fmt: skip
 

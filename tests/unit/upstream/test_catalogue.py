@@ -56,6 +56,14 @@ def test_a_configured_price_is_exact_and_no_price_of_the_map_is_mixed_in() -> No
     }
 
 
+def test_a_search_has_the_price_of_a_usual_one_which_replaces_no_other() -> None:
+    """The map has it by size; a configured one alone leaves the prices of tokens as they are."""
+    known = CATALOGUE.facts("claude-sonnet-4-5", None).prices
+    assert known["search_context_cost_per_query"] == Decimal("0.01")
+    own = facts("anthropic/claude-sonnet-4-5", search_context_cost_per_query=0.02).prices
+    assert own == {**known, "search_context_cost_per_query": Decimal("0.02")}
+
+
 def test_a_base_model_lends_what_is_known_of_it() -> None:
     assert facts("openai/my-deployment", base_model="gpt-4o").prices == CATALOGUE.facts("gpt-4o", None).prices
 
