@@ -104,6 +104,12 @@ def test_s9_an_upstream_without_an_address_fails(tmp_path: Path, base: str) -> N
         assert [each.name for each in results if not (each.ok or each.optional)] == failing, address
 
 
+@pytest.mark.parametrize(("scheme", "read"), [("valkey", "redis"), ("valkeys", "rediss"), ("redis", "redis")])
+def test_s9_valkeys_own_schemes_name_a_cache_as_well(scheme: str, read: str) -> None:
+    settings = Settings.model_validate({"cache": {"url": f"{scheme}://:secret@h:6379/0"}})
+    assert settings.cache.url == f"{read}://:secret@h:6379/0"
+
+
 @pytest.mark.parametrize("url", ["nothing", "redis://[::1", "redis://h:99999", "redis://user:hush/word@h:6379"])
 def test_s9_a_cache_without_an_address_fails_and_the_rest_is_checked(tmp_path: Path, url: str) -> None:
     config = {"storage": {"url": sqlite_url(tmp_path)}, "cache": {"url": url}}

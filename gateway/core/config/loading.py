@@ -178,9 +178,7 @@ SECRETS_GROUP = "gateway.secrets"
 FILE_SCHEME = "file://"
 MAX_SECRET_BYTES = 64 * 1024
 SECRET_REFERENCE = re.compile(r"([a-z][a-z0-9+.-]*)://", re.ASCII)
-ADDRESSES = frozenset(
-    ("http", "https", "redis", "rediss", "unix", "postgres", "postgresql", "postgresql+asyncpg", "sqlite")
-)
+ADDRESSES = re.compile(r"https?|rediss?|valkeys?|unix|postgres(?:ql(?:\+asyncpg)?)?|sqlite")
 """URL schemes of settings themselves; no package reads them."""
 
 
@@ -195,7 +193,7 @@ def look_up(value: Any, origin: str, where: str, faults: list[str]) -> Any:
     if isinstance(value, setting_sections.ApiKey):  # LiteLLM's master key, which is an object by now
         key = look_up(value.key.get_secret_value(), origin, f"{where}.key", faults)
         return value.model_copy(update={"key": SecretStr(key or "")})
-    if not isinstance(value, str) or (found := SECRET_REFERENCE.match(value)) is None or found[1] in ADDRESSES:
+    if not isinstance(value, str) or (found := SECRET_REFERENCE.match(value)) is None or ADDRESSES.fullmatch(found[1]):
         return value
     try:
         return _of_file(value) if value.startswith(FILE_SCHEME) else _of_package(value, found[1], where)

@@ -72,6 +72,11 @@ def _origin(text: str) -> str:
     return text.lower()
 
 
+def _cache_address(url: str) -> str:
+    """Returns Valkey's schemes as Redis's, which its protocol is and which alone the client library reads."""
+    return re.sub("^valkey(?=s?://)", "redis", url)
+
+
 def _sendable(key: SecretStr | None) -> SecretStr | None:
     if key is not None and not re.fullmatch("[ -~]*", key.get_secret_value()):
         raise ValueError("must hold printable ASCII characters only, in one line")
@@ -86,6 +91,7 @@ def _one_line(secret: SecretStr) -> SecretStr:
 
 Secret = Annotated[SecretStr, AfterValidator(_one_line)]
 Origin = Annotated[str, AfterValidator(_origin)]
+CacheAddress = Annotated[str, AfterValidator(_cache_address)]
 ProviderKey = Annotated[SecretStr | None, AfterValidator(_sendable)]
 RelayPattern = Annotated[str, AfterValidator(_relay_pattern)]
 ToolPattern = Annotated[str, Field(min_length=1, max_length=200)]

@@ -26,6 +26,7 @@ from gateway.core.config.litellm_draft import SettingFate
 from gateway.core.config.model_list import ModelEntry
 from gateway.core.config.setting_sections import (
     AuthSettings,
+    CacheAddress,
     DocumentSettings,
     FileSettings,
     GuardEntry,
@@ -107,7 +108,9 @@ class ServerSettings(SettingsSection):
 class CacheSettings(SettingsSection):
     """What may be forgotten at any time."""
 
-    url: str | None = Field(None, description="`redis://` URL; without one, the cache is in the process's memory.")
+    url: CacheAddress | None = Field(
+        None, description="`redis://` or `valkey://` URL; without one, the cache is in the process's memory."
+    )
     timeout: Seconds = Field(0.05, description="Seconds to wait for the cache before a lookup counts as a miss.")
     max_bytes: PositiveInt = Field(32 * 2**20, description="Maximum bytes in the in-process cache.")
     index_bytes: PositiveInt = Field(64 * 2**20, description="Maximum bytes of search indexes in the process.")
