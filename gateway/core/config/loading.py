@@ -317,7 +317,7 @@ def _references(value: Any) -> Iterator[str]:
             yield from _references(each)
     elif isinstance(value, str):
         scheme = SECRET_REFERENCE.match(value)
-        is_secret = scheme is not None and scheme[1] not in ADDRESSES
+        is_secret = scheme is not None and not ADDRESSES.fullmatch(scheme[1])
         if value.startswith(ENVIRONMENT_REFERENCE) or is_secret:
             yield value
 
