@@ -63,11 +63,6 @@ class GatewayError(Exception):
             self.code = code
         self.headers = headers or {}
 
-    def __init_subclass__(cls, **fields: Any) -> None:
-        """Sets the fields that the head of a class names."""
-        for name, value in fields.items():
-            setattr(cls, name, value)
-
     def body(self) -> dict[str, Any]:
         """Returns OpenAI's error object: `{"error": {"message", "type", "param", "code"}}`."""
         error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
@@ -108,8 +103,10 @@ class StorageReadOnly(StorageUnavailable):
         super().__init__("The storage cannot be written right now.")
 
 
-class ContentUnreadable(StorageUnavailable, is_logged=True):
+class ContentUnreadable(StorageUnavailable):
     """Stored content is under an encryption key that is not configured, or does not decrypt (guarantee §12.11)."""
+
+    is_logged = True
 
 
 class ShuttingDown(GatewayError):
@@ -183,8 +180,11 @@ class IdentityProviderUnavailable(GatewayError):
     may_be_charged = False
 
 
-class ModelNotAllowed(Forbidden, code="model_not_allowed", advice="Check `models` of the [key](keys.md)."):
+class ModelNotAllowed(Forbidden):
     """The key may ask only certain models, and this is not one of them (guarantee §12.1)."""
+
+    code = "model_not_allowed"
+    advice = "Check `models` of the [key](keys.md)."
 
 
 class RateLimitExceeded(GatewayError):
@@ -220,10 +220,13 @@ class GuardUnavailable(GatewayError):
     may_be_charged = False
 
 
-class LimitsUnavailable(
-    GatewayError, status=503, code="limits_unavailable", advice="Restore Valkey or the database.", may_be_charged=False
-):
+class LimitsUnavailable(GatewayError):
     """Budgets or limits cannot be checked, and `limits.when_down` is `closed`."""
+
+    status = 503
+    code = "limits_unavailable"
+    advice = "Restore Valkey or the database."
+    may_be_charged = False
 
 
 class InvalidRequest(GatewayError):
@@ -292,53 +295,74 @@ class ContentRefused(InvalidRequest):
     advice = "Ask the [guard's](guards.md) operator; for files see [`masking.on_unreadable`](configuration.md#masking)."
 
 
-class RequestTooLarge(
-    InvalidRequest, status=413, code="request_too_large", advice="Upload large content as a file, or raise the setting."
-):
+class RequestTooLarge(InvalidRequest):
     """The body is larger than `server.max_body_bytes`."""
 
+    status = 413
+    code = "request_too_large"
+    advice = "Upload large content as a file, or raise the setting."
 
-class HeadersTooLarge(
-    InvalidRequest, status=431, code="headers_too_large", advice="Send less than 64 KiB and fewer than 256 headers."
-):
+
+class HeadersTooLarge(InvalidRequest):
     """The request line and headers are too long, or there are too many headers."""
 
+    status = 431
+    code = "headers_too_large"
+    advice = "Send less than 64 KiB and fewer than 256 headers."
 
-class RequestTimeout(
-    InvalidRequest, status=408, code="request_timeout", advice="Check the network, or raise the setting."
-):
+
+class RequestTimeout(InvalidRequest):
     """The request did not arrive within `server.receive_timeout`."""
 
+    status = 408
+    code = "request_timeout"
+    advice = "Check the network, or raise the setting."
 
-class UnsupportedMediaType(
-    InvalidRequest, status=415, code="unsupported_media_type", advice="Send plain JSON, or a multipart form."
-):
+
+class UnsupportedMediaType(InvalidRequest):
     """The body is compressed or, with a `model_list`, neither JSON nor a multipart form."""
 
+    status = 415
+    code = "unsupported_media_type"
+    advice = "Send plain JSON, or a multipart form."
 
-class InvalidHttp(InvalidRequest, code="invalid_http", advice="Look for a proxy that rewrites message lengths."):
+
+class InvalidHttp(InvalidRequest):
     """The request is not HTTP/1.1, or is ambiguous."""
 
+    code = "invalid_http"
+    advice = "Look for a proxy that rewrites message lengths."
 
-class IdempotencyKeyInUse(
-    InvalidRequest, status=409, code="idempotency_key_in_use", advice="Retry after `Retry-After` to get its answer."
-):
+
+class IdempotencyKeyInUse(InvalidRequest):
     """A request with this `Idempotency-Key` is still being answered."""
+
+    status = 409
+    code = "idempotency_key_in_use"
+    advice = "Retry after `Retry-After` to get its answer."
 
     def __init__(self) -> None:
         text = "A request with this Idempotency-Key is being answered."
         super().__init__(text, param="Idempotency-Key", headers={"retry-after": "1"})
 
 
-class ReplayRunning(InvalidRequest, status=409, code="replay_running", advice="Retry after `Retry-After`."):
+class ReplayRunning(InvalidRequest):
     """Another request is running this replay."""
+
+    status = 409
+    code = "replay_running"
+    advice = "Retry after `Retry-After`."
 
     def __init__(self) -> None:
         super().__init__("This replay is under way.", param="replay_id", headers={"retry-after": "5"})
 
 
-class IdempotencyKeyMismatch(InvalidRequest, status=422, code="idempotency_key_mismatch", advice="Use a new key."):
+class IdempotencyKeyMismatch(InvalidRequest):
     """The `Idempotency-Key` was used with a different body, or with different headers that change the request."""
+
+    status = 422
+    code = "idempotency_key_mismatch"
+    advice = "Use a new key."
 
     def __init__(self) -> None:
         super().__init__("This Idempotency-Key was used with another request.", param="Idempotency-Key")
@@ -357,60 +381,96 @@ class AnswerNotKept(InvalidRequest):
         super().__init__(text, param="Idempotency-Key", headers={"x-should-retry": "false"})
 
 
-class NotFound(InvalidRequest, status=404, code="not_found", advice="Check the base URL: it ends in `/v1`."):
+class NotFound(InvalidRequest):
     """What the request names does not exist for this tenant."""
 
+    status = 404
+    code = "not_found"
+    advice = "Check the base URL: it ends in `/v1`."
 
-class FileNotFound(NotFound, code="file_not_found", advice="Check id and key."):
+
+class FileNotFound(NotFound):
     """Unknown, deleted, expired, or another tenant's file: all behave alike (guarantee §14.5)."""
 
+    code = "file_not_found"
+    advice = "Check id and key."
 
-class FilesQuotaExceeded(InvalidRequest, status=413, code="files_quota_exceeded", advice="Delete files."):
+
+class FilesQuotaExceeded(InvalidRequest):
     """The tenant or the key has used its quota of file bytes: `files.quota_bytes`, `file_bytes`."""
 
+    status = 413
+    code = "files_quota_exceeded"
+    advice = "Delete files."
 
-class RangeNotSatisfiable(
-    InvalidRequest, status=416, code="range_not_satisfiable", advice="Ask for a range within its size."
-):
+
+class RangeNotSatisfiable(InvalidRequest):
     """The header `Range` asks for bytes beyond the end of the content."""
+
+    status = 416
+    code = "range_not_satisfiable"
+    advice = "Ask for a range within its size."
 
     def __init__(self, size: int) -> None:
         text = f"The file has {size} bytes, none of them in this range."
         super().__init__(text, param="Range", headers={"content-range": f"bytes */{size}"})
 
 
-class ConversationNotFound(NotFound, code="conversation_not_found", advice="Check id and key."):
+class ConversationNotFound(NotFound):
     """Unknown, deleted, or another tenant's: all behave alike (guarantee §8)."""
 
+    code = "conversation_not_found"
+    advice = "Check id and key."
 
-class ItemNotFound(NotFound, code="item_not_found", advice="Check id and conversation."):
+
+class ItemNotFound(NotFound):
     """No such item in this conversation."""
 
+    code = "item_not_found"
+    advice = "Check id and conversation."
 
-class TurnNotFound(NotFound, code="turn_not_found", advice="`GET …/turns` lists the turns."):
+
+class TurnNotFound(NotFound):
     """The branch has no turn of that number."""
 
+    code = "turn_not_found"
+    advice = "`GET …/turns` lists the turns."
 
-class ReplayNotFound(NotFound, code="replay_not_found", advice="Check `replay_id`."):
+
+class ReplayNotFound(NotFound):
     """No such replay of this conversation."""
 
+    code = "replay_not_found"
+    advice = "Check `replay_id`."
 
-class CompletionNotFound(NotFound, code="completion_not_found", advice="Check id and key."):
+
+class CompletionNotFound(NotFound):
     """No such stored completion for this tenant."""
 
+    code = "completion_not_found"
+    advice = "Check id and key."
 
-class MemoryNotFound(NotFound, code="memory_not_found", advice="Check id and key."):
+
+class MemoryNotFound(NotFound):
     """No such memory of a thing for this tenant, or in this conversation (guarantee §11.17)."""
 
+    code = "memory_not_found"
+    advice = "Check id and key."
 
-class KeyNotFound(NotFound, code="key_not_found", advice="Check id and key."):
+
+class KeyNotFound(NotFound):
     """No such key, or the caller's key may not see it (guarantee §12.1)."""
 
+    code = "key_not_found"
+    advice = "Check id and key."
 
-class KeyNotChangeable(
-    InvalidRequest, status=409, code="key_not_changeable", advice="Change it in `auth.keys`, or make a new one."
-):
+
+class KeyNotChangeable(InvalidRequest):
     """The key is in the configuration, or was revoked (guarantee §12.1)."""
+
+    status = 409
+    code = "key_not_changeable"
+    advice = "Change it in `auth.keys`, or make a new one."
 
 
 class KeyChanged(KeyNotChangeable):
@@ -448,8 +508,12 @@ class FilesNotKept(NotFound):
         self.headers = {"x-should-retry": "true"}
 
 
-class MethodNotAllowed(InvalidRequest, status=405, code="method_not_allowed", advice="Check method and path."):
+class MethodNotAllowed(InvalidRequest):
     """The path exists, but not with this method."""
+
+    status = 405
+    code = "method_not_allowed"
+    advice = "Check method and path."
 
     def __init__(self, allowed: Iterable[str]) -> None:
         """`allowed`: the methods that the path has."""
@@ -485,26 +549,37 @@ class UpstreamTimeout(UpstreamError):
     advice = "Raise [`connect`, `first_byte` or `idle`](configuration.md#upstream)."
 
 
-class UpstreamAuth(UpstreamError, code="upstream_auth", advice="Replace `api_key` of the entry.", may_be_charged=False):
+class UpstreamAuth(UpstreamError):
     """The operator's key was refused (401/403). The body is withheld: it may name the key."""
 
+    code = "upstream_auth"
+    advice = "Replace `api_key` of the entry."
+    may_be_charged = False
 
-class UpstreamInvalidResponse(
-    UpstreamError, code="upstream_invalid_response", advice="Check `api_base`: it often lacks `/v1`."
-):
+
+class UpstreamInvalidResponse(UpstreamError):
     """The answer is not what an OpenAI-compatible server sends."""
+
+    code = "upstream_invalid_response"
+    advice = "Check `api_base`: it often lacks `/v1`."
 
 
 class UpstreamAnswerTooLong(UpstreamInvalidResponse):
     """The answer has more bytes than are read."""
 
 
-class UpstreamInterrupted(UpstreamError, code="upstream_interrupted", advice="Retry; check the provider's status."):
+class UpstreamInterrupted(UpstreamError):
     """The answer broke off after it had begun."""
 
+    code = "upstream_interrupted"
+    advice = "Retry; check the provider's status."
 
-class UpstreamRefused(UpstreamError, may_be_charged=False, is_logged=False):
+
+class UpstreamRefused(UpstreamError):
     """Upstream answered with an error: its status, `Retry-After` and body are kept (guarantee §7)."""
+
+    may_be_charged = False
+    is_logged = False
 
     def __init__(self, status: int, original: Any, headers: dict[str, str], message: str | None = None) -> None:
         error = original.get("error") if isinstance(original, dict) else None
