@@ -95,7 +95,7 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
     said = bound_messages(prepared, messages) if items.SIGNED in fields or items.BOUND in fields else messages
     apart = not upstreams.PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(items.RESPONSES_ALONE)
     sent = without_items(said, request) if apart else said
-    if not sent:  # hosted calls, or empty answers, and nothing else
+    if request.messages and not sent:  # hosted calls, or empty answers, and nothing else
         raise errors.InvalidRequest("Nothing in the request is a message that this model takes.", param="messages")
     return UpstreamPayload(sent, forward, native, said)
 

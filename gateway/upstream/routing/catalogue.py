@@ -44,9 +44,7 @@ class ModelCatalogue:
             }
             configured = {**_tiered(extra), **_prices(extra)}
             configured |= {k: v for k, v in own.items() if v is not None}
-            if configured.keys() - {
-                bill.PER_SEARCH
-            }:  # a configured price replaces the map's: tiers of another price list must not mix in
+            if configured.keys() - {bill.PER_SEARCH}:  # it replaces the map's: tiers of two price lists must not mix
                 prices, is_configured = configured, True
             else:
                 prices |= configured
