@@ -62,6 +62,8 @@ def test_s1_an_answer_comes_down_as_written(
         answer = client.post("/chat/completions", json=body)
         assert answer.status_code == 200, answer.text
         got, meant = as_written(answer.content), as_written(raw)
+        for each in meant["choices"]:
+            each["message"].setdefault("role", "assistant")  # one that has none can be sent again, too
         expected = {k: v for k, v in meant.items() if k not in OURS}
         assert {k: v for k, v in got.items() if k not in OURS} == expected
         assert keys_in_order(got["choices"]) == keys_in_order(meant["choices"])
@@ -70,8 +72,7 @@ def test_s1_an_answer_comes_down_as_written(
         assert set(got) - set(meant) == added
         if mode != "off":
             found = as_written(client.get(f"/chat/completions/{got['id']}").content)
-            kept = [{**each, "message": {"role": "assistant", **each["message"]}} for each in meant["choices"]]
-            assert found["choices"] == kept
+            assert found["choices"] == meant["choices"]
 
 
 def chunk(choices: bytes, rest: bytes = b"") -> bytes:
