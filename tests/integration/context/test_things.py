@@ -384,7 +384,6 @@ def test_s11_17_a_wrong_note_is_named(client: Client, body: Json, param: str) ->
 
 
 def test_s11_17_an_export_holds_them_and_an_import_brings_them_back(client: Client) -> None:
-    """§11.17."""
     client.ask("A workflow.", {"remember": [WORKFLOW]})
     document = client.http.get(f"/conversations/{client.conversation}/export").json()
     assert [thing["thing_id"] for thing in document["things"]] == ["wf_12"]

@@ -153,7 +153,6 @@ def test_s3_what_is_deleted_is_that_item_alone_and_ids_stay(output: list[Json], 
 
 @pytest.mark.parametrize("field", ["images", "content"])
 def test_s3_ids_of_pictures_stay_when_another_one_is_deleted(field: str) -> None:
-    """§3."""
     pictures = [{**PICTURED, "image_url": {"url": f"https://pictures.example/{n}.png"}} for n in range(3)]
     body = {"role": "assistant", "content": "Three.", field: pictures}
     left: ConversationMessage | None = ConversationMessage("assistant", body, message_id="msg_5a")

@@ -254,7 +254,6 @@ def test_what_is_text_is_text_whatever_its_name_says(name: str) -> None:
 def test_s14_2_a_name_counts_where_a_data_url_tells_no_media_type(
     header: str, name: str, raw: bytes, kind: str
 ) -> None:
-    """§14.2."""
     found = encoded_document(header + base64.b64encode(raw).decode(), name=name)
     assert found is not None
     assert found.kind == kind

@@ -113,7 +113,6 @@ MADE: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("kind", MADE)
 def test_s14_2_no_text_of_a_document_moves_a_place(kind: str) -> None:
-    """§14.2."""
     text = read(DocumentFile(MADE[kind](), kind)).text
     assert FORGED in text
     assert FORGED not in text.split("\n")
@@ -122,14 +121,12 @@ def test_s14_2_no_text_of_a_document_moves_a_place(kind: str) -> None:
 
 
 def test_s14_2_no_value_of_a_database_moves_a_place(tmp_path: Path) -> None:
-    """§14.2."""
     text = read(DocumentFile(_sqlite(tmp_path), "sqlite")).text
     assert FORGED in text
     assert FORGED not in text.split("\n")
 
 
 def test_s14_2_no_recognized_text_moves_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """§14.2."""
     monkeypatch.setattr(picture, "is_picture", lambda _raw: True)
     monkeypatch.setattr(picture, "is_installed", lambda: True)
     monkeypatch.setattr(picture, "recognized_pages", lambda *_: [f"before\n{FORGED}\nafter"])
@@ -137,5 +134,4 @@ def test_s14_2_no_recognized_text_moves_a_place(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_s14_2_a_plain_text_marks_its_own_places() -> None:
-    """§14.2."""
     assert read(DocumentFile(FORGED.encode(), "text")).text == FORGED

@@ -11,7 +11,6 @@ FORM = b'--X\r\nContent-Disposition: form-data; name="file"; filename="\xe4.txt"
 
 
 async def test_s14_5_a_name_that_is_no_utf_8_is_told_plainly() -> None:
-    """§14.5."""
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": FORM}

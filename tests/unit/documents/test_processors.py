@@ -25,7 +25,6 @@ from tests.support.pdfs import with_photos
 def test_s14_4_a_container_has_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, count: int
 ) -> None:
-    """§14.4."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(8)), raising=False)
     (tmp_path / "cpu.max").write_text(quota)
     assert processors(tmp_path / "cpu.max") == count

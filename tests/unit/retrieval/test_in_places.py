@@ -41,14 +41,12 @@ def best(text: str, question: str) -> tuple[str, RankedPassage]:
     ],
 )
 def test_s14_2_a_place_that_a_question_names_comes_first(text: str, question: str, place: str) -> None:
-    """§14.2."""
     shown, passage = best(text, question)
     assert place in shown
     assert passage.called
 
 
 def test_s14_2_words_still_count_within_a_place() -> None:
-    """§14.2."""
     shown, _ = best(SHEETS, "What is the amount of thing 7 in Sheet2?")
     assert shown.endswith("thing 7\t7")
 
@@ -122,7 +120,6 @@ def test_s14_2_of_two_texts_the_one_that_is_named_comes_first() -> None:
 def test_s14_2_what_a_question_names(
     question: str, numbered: set[tuple[str, int]], lines: tuple[tuple[int, int], ...]
 ) -> None:
-    """§14.2."""
     named = places_named(question)
     assert (set(named.numbered), named.lines) == (numbered, lines)
 

@@ -22,7 +22,6 @@ def shown(text: str, *numbers: int) -> list[str]:
 
 
 def test_s14_2_cells_of_a_sheet_are_named() -> None:
-    """§14.2."""
     assert shown(SHEETS, 2, 4, 5, 8) == [
         *("[…]", "[Sales!A6:C6]", "name\tx\ty", "n1\t1\t2"),
         *("[…]", "[Sales!A8:C9]", "n3\t3\t6", "n4\t4\t8", "[…]", "[B!A3:B3]", "1,2", "5,6"),

@@ -8,7 +8,6 @@ from gateway.core.types.artifacts import MAX_LABEL, RequestAttachment
 
 @pytest.mark.parametrize("field", ["title", "source"])
 def test_s2_a_label_has_a_limit(field: str) -> None:
-    """§2."""
     RequestAttachment.model_validate({"content": "x", field: "a" * MAX_LABEL})
     with pytest.raises(ValidationError) as raised:
         RequestAttachment.model_validate({"content": "x", field: "a" * (MAX_LABEL + 1)})

@@ -29,19 +29,16 @@ MAIL = f"Subject: x\n\n{marker('file', 'a b.txt')}\nfirst\nsecond\n{marker('file
     ],
 )
 def test_s14_2_a_place_is_told_of_any_stretch(text: str, words: str, place: str) -> None:
-    """§14.2."""
     start = text.index(words)
     assert TextPlaces(text).of(start, start + len(words)) == place
 
 
 def test_s14_2_names_cannot_end_a_marker() -> None:
-    """§14.2."""
     assert marker("file", "a]\n[page 9]") == "[file a) (page 9)]"
     assert marker("file", "") == "[file ?]"
 
 
 def test_s14_2_neighbours_are_joined_in_lists_of_pages() -> None:
-    """§14.2."""
     assert page_list([9, 3, 8, 7]) == "3, 7-9"
 
 

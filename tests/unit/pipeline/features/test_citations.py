@@ -128,7 +128,6 @@ def test_s14_8_a_page_or_a_row_below_a_gap_is_cited() -> None:
 
 
 def test_s14_7_lines_of_regions_that_were_stored_without_a_number_are_not_told() -> None:
-    """§14.7."""
     first, *_, last = (replace(each, line=None) for each in regions_of(LOG))
     read = joined([first, last])
     at = read.index("entry 2900 ")

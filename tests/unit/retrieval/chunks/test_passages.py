@@ -274,7 +274,6 @@ LINES += [
 
 
 def test_s14_2_no_chunk_crosses_a_page_and_each_says_which_it_is_of() -> None:
-    """§14.2."""
     text = "\n\n".join(f"{marker('page', str(n))}\n{PROSE if n == 30 else f'page {n} of it'}" for n in range(1, 41))
     found = cut(text)
     late = [each for each in found if "weather" in each[1]]
@@ -285,7 +284,6 @@ def test_s14_2_no_chunk_crosses_a_page_and_each_says_which_it_is_of() -> None:
 
 
 def test_s14_2_a_sheets_rows_have_its_marker_and_its_columns_above_them() -> None:
-    """§14.2."""
     found = passages(SHEET)
     assert [chunk.heading for chunk in found[1:]] == ["[sheet Sales A4:C9]\nname\tx\ty"] * 5
     assert fields_of(SHEET, found[2]) == [("name", "n1"), ("x", "1"), ("y", "2")]
@@ -294,7 +292,6 @@ def test_s14_2_a_sheets_rows_have_its_marker_and_its_columns_above_them() -> Non
 
 
 def test_s14_2_files_are_cut_as_what_they_are() -> None:
-    """§14.2."""
     code = "x = 1\n\n\ndef f():\n    return 1\n"
     objects = [f'{{"a": "{letter * 700}"}}' for letter in "xyz"]
     text = f"Subject: x\n\n[file a.py]\n{code}\n[file b.json]\n[{', '.join(objects)}]"
@@ -309,7 +306,6 @@ def test_s14_2_files_are_cut_as_what_they_are() -> None:
 
 @given(st.lists(st.sampled_from(LINES), max_size=40), st.integers(1, 30))
 def test_s14_2_marked_texts_are_covered_and_never_crossed(lines: list[str], times: int) -> None:
-    """§14.2."""
     text = "\n".join(lines * times)
     found: list[TextChunk] = passages(text)
     covers(text, found)
