@@ -146,8 +146,8 @@ DELTAS = Events(ClassicEvent, "Deltas, the whole answer, then `[DONE]`.")
 OF_MODELS: Json = {"headers": TOLD}
 ANTHROPICS: Json = {"error": MessagesError}
 KNOWN = "Keys made at runtime, the latest in front, and behind them those of the configuration."
-FORGOTTEN = Deleted[Literal["memory.thing.deleted"]]
-REQUESTED = f"{' '.join(request_search.FILTERS)} tenant:requests sort older newer"
+FORGOTTEN_ENTITY = Deleted[Literal["memory.thing.deleted"]]
+REQUESTS_LISTED = f"{' '.join(request_search.FILTERS)} tenant:requests sort older newer"
 OPERATIONS: list[tuple[Any, ...]] = [
     ("GET /", "What this is, and where to look", About, "", None, NO_KEY),
     ("GET /openapi.json", "This description", Json, "", None, NO_KEY),
@@ -224,16 +224,16 @@ OPERATIONS: list[tuple[Any, ...]] = [
      THINGS),
     (f"POST {ONE}/memory", "Remember things", ListObject[MemoryThingObject], "", NewThings),
     (f"GET {NOTE}", "One of them", MemoryThingObject),
-    (f"DELETE {NOTE}", "Forget one", FORGOTTEN),
+    (f"DELETE {NOTE}", "Forget one", FORGOTTEN_ENTITY),
     (f"GET {MEMORY}", "List or search all remembered things", ListObject[MemoryThingObject], f"user:memory {THINGS}"),
     (f"GET {MEMORY}/{{memory_id}}", "One of them", MemoryThingObject),
-    (f"DELETE {MEMORY}/{{memory_id}}", "Forget one", FORGOTTEN),
+    (f"DELETE {MEMORY}/{{memory_id}}", "Forget one", FORGOTTEN_ENTITY),
     (f"GET {MEMORY}/{{type}}/{{thing_id}}/conversations", "List the conversations that are about a thing",
      ListObject[ThingConversationObject], LATEST),
     (f"GET {REPORTS}/costs", "What requests cost, by the day", reports_of(OrganizationCost), COSTS),
     (f"GET {REPORTS}/usage/completions", "Tokens and requests of chats", reports_of(CompletionsUsage), COMPLETIONS),
     (f"GET {REPORTS}/usage/embeddings", "Tokens and requests of embeddings", reports_of(EmbeddingsUsage), EMBEDDINGS),
-    ("GET /v1/gateway/requests", "List requests (viewer, admin)", Requests, f"{REQUESTED} limit"),
+    ("GET /v1/gateway/requests", "List requests (viewer, admin)", Requests, f"{REQUESTS_LISTED} limit"),
     (f"GET {TRAIL}", "List what administrators did", TrailPage, f"{EVENTS} limit order:asc"),
     (f"GET {TRAIL}/export", "The same as lines of JSON, all of them", {LINES: TrailEventObject}, EVENTS),
     (f"GET {KEYS}", "List keys, the latest in front (admin)", said(ListObject[KeyObject], KNOWN),
