@@ -518,11 +518,8 @@ def _resent(
     """Builds the messages of a resend: the stored ones, with those that its client left out, and the new ones."""
     point = stored.resume_point
     same = point.digest.path == sent.digest(point.kept).path
-    known = (
-        MergedPath(stored.path, frozenset())
-        if same
-        else merge_path(stored.path, sent.bodies[: point.kept], beyond=not recognised)
-    )
+    again = sent.bodies[: point.kept]
+    known = MergedPath(stored.path, frozenset()) if same else merge_path(stored.path, again, beyond=not recognised)
     offset = len(sent.instructions)
     message_forms.check_answered(sent.bodies, offset, sent.known)
     new = _new_messages(sent, point.kept, _next_number(stored))

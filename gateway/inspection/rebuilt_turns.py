@@ -95,15 +95,8 @@ def sent_messages(
         found = [way for way in ways if len(way.names) - _memories(frame) == included]
         if found and all(way.messages == found[0].messages for way in found):
             return replace(found[0], reason=DELETED_SINCE if deleted else None)
-    why = (
-        DELETED_SINCE
-        if deleted
-        else AGENT_WORDS_NOT_STORED
-        if agent
-        else PROFILE_NOT_STORED
-        if used.get("profile")
-        else OTHERWISE
-    )
+    reasons = (DELETED_SINCE, deleted), (AGENT_WORDS_NOT_STORED, agent), (PROFILE_NOT_STORED, used.get("profile"))
+    why = next((reason for reason, holds in reasons if holds), OTHERWISE)
     told = _forwarded(path, request, whole, frame, frozenset(), without_items)
     return replace(told, reason=why if included else NOT_COUNTED)
 

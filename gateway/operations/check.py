@@ -451,11 +451,8 @@ async def _cache(url: str, timeout_seconds: float) -> CheckResult:
 
 
 async def _check(settings: Settings) -> AsyncIterator[CheckResult]:
-    served = (
-        f"models: {printing.in_short([each.model_name for each in settings.model_list])}"
-        if settings.model_list
-        else EVERY_MODEL
-    )
+    models = [each.model_name for each in settings.model_list]
+    served = f"models: {printing.in_short(models)}" if models else EVERY_MODEL
     yield CheckResult("configuration", True, served)
     if (reason := exposure.refusal(settings)) is not None:
         yield CheckResult("server", False, reason)

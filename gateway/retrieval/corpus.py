@@ -122,11 +122,8 @@ def _compound(word: str, pieces: list[str]) -> Terms:
 
 def segments(word: str) -> list[str]:
     """Returns the parts of a path or an address that are compounds themselves."""
-    return (
-        [segment for segment in SEGMENT_SEPARATOR.split(word) if COMPOUND.search(segment)]
-        if SEGMENT_SEPARATOR.search(word)
-        else []
-    )
+    pieces = SEGMENT_SEPARATOR.split(word) if SEGMENT_SEPARATOR.search(word) else ()
+    return [segment for segment in pieces if COMPOUND.search(segment)]
 
 
 def all_words(texts: Sequence[str]) -> tuple[list[str], list[int]]:

@@ -343,11 +343,8 @@ class ConversationStore:
     async def _commit_large(self, commit: turn.TurnCommit) -> None:
         """Stores the texts of the turn's large documents first, in slices, so that other turns pass between them."""
         turn = commit.turn
-        texts = (
-            {each.metadata[artifacts.LARGE]: each.content for each in turn.attachments if each.is_excerpt}
-            if turn
-            else {}
-        )
+        attachments = turn.attachments if turn is not None else ()
+        texts = {each.metadata[artifacts.LARGE]: each.content for each in attachments if each.is_excerpt}
 
         async def work() -> None:
             await self._arriving.store(commit.ledger.tenant, texts)

@@ -372,11 +372,8 @@ def find_held(connection: sa.Connection, tenant: str | None, file_id: str, now: 
     query = query.where(FILE.id == file_id)
     if tenant is not None:
         query = query.where(FILE.tenant == tenant)
-    row = (
-        None
-        if names.has_nul(file_id)
-        else connection.execute(query if now is None else query.where(living(now))).first()
-    )
+    query = query if now is None else query.where(living(now))
+    row = None if names.has_nul(file_id) else connection.execute(query).first()
     if row is None:
         raise no_such_file(file_id)
     record = as_record(row)

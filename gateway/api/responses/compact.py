@@ -253,11 +253,9 @@ class CompactionEndpoint:
             if compacted.extract is None and compacted.question is None:
                 raise errors.invalid(where, "stands for a conversation that was deleted")
         before = [each if _is_systems(each) else request_parser.COVERED for each in given[:last]]
-        here = (
-            request_parser.COVERED
-            if compacted.at is not None and compacted.before
-            else CompactedExtract(compacted.extract, compacted.question)
-        )
+        is_covered = compacted.at is not None and compacted.before
+        extract = CompactedExtract(compacted.extract, compacted.question)
+        here = request_parser.COVERED if is_covered else extract
         resolved = {**body, "input": [*before, here, *given[last + 1 :]]}
         return ResolvedItems(resolved, at, before=compacted.before and at is not None)
 

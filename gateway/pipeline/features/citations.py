@@ -277,11 +277,8 @@ def _shown(rendering: ArtifactRendering, artifact: Artifact) -> shown_block.Show
     if rendering.strategy is ProcessingStrategy.EXCLUDE:
         return shown_block.ShownSpan()
     if rendering.strategy.value in window.WHOLE_STRATEGIES:
-        return (
-            shown_block.ShownSpan(whole=True)
-            if rendering.text == artifact.content
-            else shown_block.ShownSpan(rendering.text, full=True)
-        )
+        is_whole = rendering.text == artifact.content
+        return shown_block.ShownSpan(whole=True) if is_whole else shown_block.ShownSpan(rendering.text, full=True)
     summarized = rendering.strategy is ProcessingStrategy.SUMMARIZE
     if rendering.artifact.content == artifact.content:
         return shown_block.ShownSpan(spans=rendering.spans, summarized=summarized)

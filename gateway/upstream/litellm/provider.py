@@ -81,11 +81,8 @@ def said(
     status: int, text: str, code: str | None, headers: dict[str, str], deployment: ModelDeployment
 ) -> errors.UpstreamError:
     """Builds an error of the provider's in OpenAI's shape."""
-    kind = (
-        "rate_limit_error"
-        if status == 429
-        else ERROR_TYPES_BY_STATUS.get(status, "server_error" if status >= 500 else ERROR_TYPES_BY_STATUS[400])
-    )
+    other = "server_error" if status >= 500 else ERROR_TYPES_BY_STATUS[400]
+    kind = "rate_limit_error" if status == 429 else ERROR_TYPES_BY_STATUS.get(status, other)
     body = {"error": {"message": text, "type": kind, "param": None, "code": code}}
     return mending.refusal(status, jsons.dumps(body), headers, deployment)
 
@@ -292,11 +289,8 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
     _make_arguments_objects(found.get("messages"))
     if extra and deployment.route.startswith(BODY_IS_MERGED):
         extra = {"extra_body": extra}
-    keyed = (
-        {"api_key": deployment.api_key or PLACEHOLDER_API_KEY}
-        if deployment.api_key or not deployment.operator_key
-        else {}
-    )
+    is_keyed = deployment.api_key or not deployment.operator_key
+    keyed = {"api_key": deployment.api_key or PLACEHOLDER_API_KEY} if is_keyed else {}
     addressed = {"api_base": deployment.api_base} if deployment.api_base else {}
     headed = {"extra_headers": dict(deployment.headers)} if deployment.headers else {}
     own = {"model": deployment.route, "num_retries": 0, "max_retries": 0, "_skip_mcp_handler": True}

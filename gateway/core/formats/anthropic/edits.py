@@ -266,11 +266,8 @@ def find_block(body: Mapping[str, Any]) -> FoundCompaction | None:
         content = parts_of(message.get("content"))
         for at in range(len(content) - 1, -1, -1):
             block = content[at]
-            sealed = (
-                block.get("encrypted_content")
-                if isinstance(block, dict) and block.get("type") == COMPACTION_BLOCK
-                else None
-            )
+            is_item = isinstance(block, dict) and block.get("type") == COMPACTION_BLOCK
+            sealed = block.get("encrypted_content") if is_item else None
             if isinstance(sealed, str):
                 return FoundCompaction(index, at, sealed)
     return None
