@@ -32,7 +32,7 @@ from gateway.operations.otel.factory import reach_collector
 from gateway.operations.progress import CommandProgress
 from gateway.operations.screen import CommandCall
 from gateway.pipeline.guards import guards_are_on, what_guards
-from gateway.storage import results_apart, stored_keys
+from gateway.storage import ConversationStore, results_apart, stored_keys
 from gateway.storage.database import DatabaseTransactions, SchemaState, finish, migrate, sqlite
 from gateway.storage.encryption import rewrite
 from gateway.upstream import (
@@ -511,6 +511,8 @@ async def _check_storage(settings: Settings) -> AsyncIterator[CheckResult]:
             await transactions.run(migrate.require_own)
         missing = "" if state.serves else f": {_missing(state)}"
         can_be = settings.storage.auto_migrate and state.older
+        if state.serves:  # a full disk, or a database that only reads, shows nowhere else
+            await ConversationStore(transactions, SystemClock()).probe()
         yield CheckResult(f"storage {where}", state.serves or can_be, f"reached, schema {state}{missing}")
         if state.serves and not await transactions.run(results_apart):
             yield CheckResult("schema", False, UNFINISHED, optional=True)

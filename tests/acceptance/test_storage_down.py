@@ -13,6 +13,7 @@ import pytest
 
 from tests.chaos.audit import rows
 from tests.support.answers import assistant, bill_of, conversation_of, http, stored, stored_of, user
+from tests.support.command import gateway_command
 from tests.support.documents import lamps
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -309,6 +310,9 @@ def test_s3_9_a_storage_that_takes_no_writes(
         assert (not_ready.status_code, not_ready.json()["reason"]) == (503, "storage_cannot_be_written")
         assert client.get(f"/chat/completions/{first['id']}").status_code == 200, "it reads"
         assert "storage_cannot_be_written" in gateway.log_text()
+        checked = gateway_command("check", directory=gateway.directory, env={"GATEWAY_STORAGE_URL": refusing.url})
+        assert checked.returncode == 1
+        assert "The storage cannot be written right now" in checked.stdout
         refusing.take()
         wait_until(lambda: client.post("/chat/completions", json=hello).status_code == 200, "the probe")
         assert ready(gateway).status_code == 200
