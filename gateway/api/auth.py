@@ -172,11 +172,8 @@ class KeyAuthenticator:
             IdentityProviderUnavailable: its token is signed, and the signature cannot be checked.
         """
         found = await self._caller(scope)
-        if (
-            found.key is not None
-            and setting_sections.USER not in found.roles
-            and scope.get("method", "GET") not in READS
-        ):
+        is_read = scope.get("method", "GET") in READS
+        if found.key is not None and setting_sections.USER not in found.roles and not is_read:
             roles = ", ".join(sorted(found.roles))
             raise errors.Forbidden(f"This request takes a key with the role 'user'; this one has: {roles}.")
         return found

@@ -120,12 +120,8 @@ def whole_until(messages: Sequence[ConversationMessage], notes: MessageCache) ->
             if not tool_steps.take_call(open_calls, message.body):
                 break
             continue
-        if (
-            open_calls
-            or message.role == "function"
-            or message.body.get("function_call")
-            or message.status != "complete"
-        ):
+        is_function = message.role == "function" or message.body.get("function_call")
+        if open_calls or is_function or message.status != "complete":
             break
         count = index
         open_calls = tool_steps.calls_of(message.body)

@@ -203,11 +203,8 @@ def _with_whole_steps(changes: list[MessageChange]) -> list[MessageChange]:
     found = list(changes)
     for index in range(len(found) - 2, -1, -1):
         each = found[index]
-        if (
-            each.change == "left_out"
-            and found[index + 1].change == "restored"
-            and tool_steps.calls_of(each.before or {})
-        ):
+        is_pair = each.change == "left_out" and found[index + 1].change == "restored"
+        if is_pair and tool_steps.calls_of(each.before or {}):
             found[index] = replace(each, change="restored")
     return found
 

@@ -275,11 +275,8 @@ class RequestPreparer:
         if (bare := payload.without_unknown_thoughts(prepared, refusal)) is not None:
             return bare
         native, wire = prepared.request.native, prepared.wire
-        if (
-            native is not None
-            and native.protocol == wire.deployment.protocol
-            and refusal.status in protocols.NOT_SPOKEN
-        ):
+        is_unspoken = refusal.status in protocols.NOT_SPOKEN
+        if native is not None and native.protocol == wire.deployment.protocol and is_unspoken:
             spoken = self._protocols.instead(wire.deployment, wire.fallback, native, refusal)
             return replace(prepared, wire=replace(wire, deployment=spoken, fallback=None))
         if native is not None and native.hosted and native.protocol == wire.deployment.protocol:

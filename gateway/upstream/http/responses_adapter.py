@@ -86,11 +86,8 @@ class ResponsesUpstream:
         """Returns the body without what was refused. Raises UpstreamRefused: the upstream refused something else."""
         said = refused.message.lower()
         names_it = "encrypted" in said or errors.error_object(refused.original).get("param") == "include"
-        if (
-            isinstance(refused, errors.UpstreamOverflow)
-            or refused.status not in RESPONSES_REFUSED_STATUSES
-            or not names_it
-        ):
+        is_overflow = isinstance(refused, errors.UpstreamOverflow)
+        if is_overflow or refused.status not in RESPONSES_REFUSED_STATUSES or not names_it:
             raise refused
         lighter = _without_thoughts(body)
         if response_completion.ENCRYPTED in body.get("include", ()) and not _asks(request) and "verif" not in said:

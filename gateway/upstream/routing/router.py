@@ -422,11 +422,8 @@ class ConfiguredRouter:
                 refused.append(error)
         if not found:
             raise refused[0]
-        if (
-            all(each.operator_key for each in found.values())
-            and not refused
-            and len(self._several) < MAX_REMEMBERED_MODELS
-        ):
+        are_operators = not refused and all(each.operator_key for each in found.values())
+        if are_operators and len(self._several) < MAX_REMEMBERED_MODELS:
             self._several[model] = found
         return found
 
@@ -528,11 +525,8 @@ class ConfiguredRouter:
                 return None
         else:
             is_default = primary.api_base == self._settings.upstream.api_base.rstrip("/")
-            if (
-                not upstreams.PROTOCOLS[primary.protocol].is_openais
-                or primary.key_header != "authorization"
-                or not (chosen or is_default)
-            ):
+            is_openais = upstreams.PROTOCOLS[primary.protocol].is_openais and primary.key_header == "authorization"
+            if not (is_openais and (chosen or is_default)):
                 return None
             provider, slash, _ = primary.route.partition("/")
             route = f"{provider}/{name}" if slash else name
