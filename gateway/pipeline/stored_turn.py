@@ -398,11 +398,10 @@ def chain_of(prepared: PreparedRequest) -> RequestChain:
     history, request = prepared.history, prepared.request
     if history is None:
         sent = rebuild.sent_chain(request)
-        base, digests, bodies = chain.CHAIN_START, tuple(sent.digests), sent.bodies
+        base, digests, last = chain.CHAIN_START, tuple(sent.digests), sent.bodies[-1] if sent.bodies else None
     else:
-        base, digests = history.base, history.digests
-        bodies = [message.body for message in history.new_messages]
-    last = bodies[-1] if bodies else None
+        new = history.new_messages
+        base, digests, last = history.base, history.digests, new[-1].body if new else None
     if last is None or last["role"] != "assistant":
         return RequestChain(base, digests)
     return RequestChain(base, digests[:-1], last) if request.prefills else RequestChain(base, digests, delivered=last)
