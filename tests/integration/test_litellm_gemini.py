@@ -268,17 +268,17 @@ async def test_s7_a_part_without_what_it_is_of_is_named(provider: respx.Route, p
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("param", "value"),
     [
         ("reasoning_effort", "auto"),
         ("web_search_options", "x"),
-        ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]),
+        ("messages[0].content[0]", [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]),
     ],
 )
-async def test_s7_what_litellm_refuses_is_named(provider: respx.Route, name: str, value: Any) -> None:
+async def test_s7_what_litellm_refuses_is_named(provider: respx.Route, param: str, value: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        await complete(deployment(PRO), **{name: value})
-    assert (caught.value.param, provider.calls.call_count) == (name, 0)
+        await complete(deployment(PRO), **{param.partition("[")[0]: value})
+    assert (caught.value.param, provider.calls.call_count) == (param, 0)
 
 
 async def test_s7_a_tool_without_a_schema_is_named(provider: respx.Route) -> None:

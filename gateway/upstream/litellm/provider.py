@@ -726,9 +726,18 @@ def _check(parts: Sequence[Any], taken: Collection[str] | None, where: str) -> N
             text = f"This model takes no {NOT_TAKEN.get(kind, f'part of type {kind[:64]} here')}."
             raise errors.InvalidRequest(text, param=param, code="unsupported_parameter")
         names, said = PART_FIELDS.get(kind, ()), part.get(kind)
-        if not names or (said and isinstance(said, str) and kind == "image_url"):
+        if not names:
             continue
+        if isinstance(said, str) and kind == "image_url":
+            said = {"url": said}
         values = [said.get(name) for name in names] if isinstance(said, dict) else []
         if not any(values) or not all(value is None or isinstance(value, str) for value in values):
             text = f"A part of type {kind} needs its {kind}, with {' or '.join(names)} as text."
             raise errors.InvalidRequest(text, param=param)
+        if kind == "image_url" and not _is_picture(str(values[0])):
+            raise errors.InvalidRequest("A picture is an address, or data:TYPE;base64,DATA.", param=param)
+
+
+def _is_picture(url: str) -> bool:
+    """Returns whether litellm reads a picture's address; with others it fails, and does not say where they are."""
+    return url.startswith("http") or "gs://" in url or ("data:" in url and ";base64," in url)
