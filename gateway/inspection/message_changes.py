@@ -1,7 +1,7 @@
 """Shows what the client said beside what was forwarded, message by message: each as text, and changes within a message
 line by line. All work is bounded, however long a message is."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
@@ -248,10 +248,7 @@ def _change(
 
 def counted(changes: Sequence[MessageChange]) -> Mapping[str, int]:
     """Counts the messages by kind of change."""
-    found: dict[str, int] = {}
-    for each in changes:
-        found[each.change] = found.get(each.change, 0) + 1
-    return found
+    return Counter(each.change for each in changes)
 
 
 def compared(old: Sequence[Json], new: Sequence[Json]) -> list[MessageChange]:

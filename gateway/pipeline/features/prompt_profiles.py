@@ -1,6 +1,7 @@
 """Composes the system message for a conversation's mode from the parts that prompt profiles hold (guarantee §11.7)."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -145,8 +146,5 @@ def _tools_of(turn: Sequence[dict[str, Any]]) -> list[str]:
 
 def _mode_of(words: Iterable[str]) -> str | None:
     """Returns the mode that most words call for; on a tie, the one called for first."""
-    counts: dict[str, int] = {}
-    for word in words:
-        if (mode := MODE_OF.get(word.lower())) is not None:
-            counts[mode] = counts.get(mode, 0) + 1
-    return max(counts, key=lambda mode: counts[mode]) if counts else None
+    counts = Counter(mode for word in words if (mode := MODE_OF.get(word.lower())) is not None)
+    return max(counts, key=counts.__getitem__, default=None)
