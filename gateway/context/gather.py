@@ -472,7 +472,7 @@ def _pinned(messages: Sequence[ConversationMessage], files: Mapping[FilePlace, s
         body, tool, arguments = message.body, "", ""
         if message.role in tool_steps.RESULT_ROLES:
             call = tool_steps.take_call(calls, body)
-            tool, arguments = tool_steps.tool_of(body, call), tool_steps.asked(call)[1]
+            tool, arguments = tool_steps.tool_of(body, call)
         else:
             calls = tool_steps.calls_of(body)
         if message.pinned:

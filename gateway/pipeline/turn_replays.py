@@ -138,7 +138,8 @@ def _results(messages: Sequence[past_turns.PathMessage]) -> list[ReplayedResult]
         if each.message.role not in tool_steps.RESULT_ROLES:
             open_calls = tool_steps.calls_of(body)
         elif call := tool_steps.take_call(open_calls, body):
-            found.append(ReplayedResult(tool_steps.asked(call)[0], comparable(tool_steps.asked(call)[1]), body))
+            name, arguments = tool_steps.asked(call)
+            found.append(ReplayedResult(name, comparable(arguments), body))
     return found
 
 
@@ -174,9 +175,10 @@ def answered_calls(
 
 def _take(left: list[ReplayedResult], call: Json) -> ReplayedResult | None:
     """Takes the first result of the same call out of the list."""
-    name, arguments = tool_steps.asked(call)[0], comparable(tool_steps.asked(call)[1])
+    name, arguments = tool_steps.asked(call)
+    wanted = name, comparable(arguments)
     for number, result in enumerate(left):
-        if (result.name, result.arguments) == (name, arguments):
+        if (result.name, result.arguments) == wanted:
             return left.pop(number)
     return None
 

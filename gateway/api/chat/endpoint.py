@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from gateway.api.completion_handler import CompletionHandler, StreamWriter
-from gateway.api.request.body_cache import BodyCache, read_chat_request
-from gateway.api.request.validation import MIN_CACHED_BODY, RequestArrival, read_chat_body
+from gateway.api.request.body_cache import MIN_CACHED_BODY, BodyCache, read_chat_request
+from gateway.api.request.validation import RequestArrival, read_chat_body
 from gateway.api.server.asgi import STREAM_END, Receive, Scope, Send, comment, event
 from gateway.core import errors, jsons
 from gateway.core.config.settings import Settings

@@ -14,13 +14,7 @@ from threading import Lock
 from types import NoneType
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from gateway.api.request.validation import (
-    MIN_CACHED_BODY,
-    RequestArrival,
-    parse_chat_request,
-    plain_messages,
-    read_chat_body,
-)
+from gateway.api.request.validation import RequestArrival, parse_chat_request, plain_messages, read_chat_body
 from gateway.api.server.asgi import json_body
 from gateway.core import jsons, ports
 from gateway.core.bounded_cache import BoundedCache
@@ -32,6 +26,8 @@ from gateway.core.types.chat import ChatRequest, KnownMessages, PlainMessages, R
 from gateway.core.types.prompt_digests import PromptDigests
 from gateway.storage import KEPT_SECONDS
 
+MIN_CACHED_BODY = 8192
+"""A smaller body is parsed in less time than it is recognised."""
 MAX_CACHED_BODY = 2**23
 """A larger body is not cached: it would stay in memory for the minutes that an answer may take."""
 MESSAGE_BYTES = 1000
@@ -185,9 +181,12 @@ class BodyCache:
                 return found
         return None
 
-    def unstored(self, tenant: str, messages: list[Any]) -> KnownMessages:
+    def unstored(self, tenant: str, messages: list[Any], size: int) -> KnownMessages:
         """Returns what is known of the messages before the last answer of a chat that is not stored, from the request
-        that had only these. `messages`: whether this request's own are valid need not be known yet."""
+        that had only these. `messages`: whether this request's own are valid need not be known yet;
+        `size`: bytes of its body."""
+        if size < MIN_CACHED_BODY:
+            return KnownMessages()
         last = next((at for at in reversed(range(len(messages))) if _is_answer(messages[at])), 0)
         running = hmac.new(self._secret + tenant.encode(), jsons.dumps(messages[:last])[:-1], "sha256")
         before = running.digest()

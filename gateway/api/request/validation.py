@@ -26,10 +26,9 @@ from gateway.core.types.artifacts import ContextGoal, RequestAttachment
 from gateway.core.types.chat import ChatRequest, ContextOptions, KnownMessages, PlainMessages, RequestCaller
 from gateway.core.types.conversation import UNNAMED, ConversationRef
 
-Recognition = Callable[[str, list[Any]], KnownMessages]
-"""Finds what an earlier request of a tenant reveals of messages that may be invalid: what it knows is valid."""
-MIN_CACHED_BODY = 8192
-"""A smaller body is parsed in less time than it is recognised."""
+Recognition = Callable[[str, list[Any], int], KnownMessages]
+"""Finds what an earlier request of a tenant reveals of messages that may be invalid, in a body of so many bytes: what
+it knows is valid."""
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 PLAIN_ROLES = frozenset(("system", "developer", "user", "assistant"))
 PINNED = "pinned"
@@ -343,12 +342,12 @@ def parse_chat_request(
     has_tools = bool(body.get("tools") or body.get("functions"))
     options = _options(context, headers, settings, caller, has_tools=has_tools)
     store = settings.conversation.store if fields.store is None else fields.store
-    found = known or KnownMessages()
+    recognised = known or KnownMessages()
     if plain is None and not (is_delivery and conversation_id != conversation.UNNAMED):
         is_stored = store and not chat.is_proxied(options, conversation_id)
-        if unstored is not None and not is_stored and arrival.size >= MIN_CACHED_BODY and type(messages) is list:
-            found = known or unstored(caller.tenant, messages)
-        check_messages(messages, found.count)
+        if known is None and unstored is not None and not is_stored and type(messages) is list:
+            recognised = unstored(caller.tenant, messages, arrival.size)
+        check_messages(messages, recognised.count)
     _check_number(messages or (), settings.server.max_messages)
     pinned = NO_PINS
     if plain is None and messages:
@@ -357,6 +356,8 @@ def parse_chat_request(
     left_out: tuple[str, ...] = ()
     if plain is None and messages and options.mode != "off":
         messages, left_out = _without_server_calls(messages, settings)
+        if left_out and known is None:  # what was recognised are the messages with these calls
+            recognised = KnownMessages()
     for name in ("context", "conversation", "attachments", "agent", "memory"):
         forward.pop(name, None)
     if not settings.upstream.forward_store:  # both are sent upstream, or neither
@@ -385,7 +386,7 @@ def parse_chat_request(
         pinned=pinned,
         log_facts=arrival.log_facts,
         has_left=arrival.has_left,
-        known=known or (found if not left_out else KnownMessages()),
+        known=recognised,
         patience=_patience(headers),
         fallbacks=FALLBACKS not in headers or _header(SWITCH, headers, FALLBACKS) != "off",
         left_out=left_out,

@@ -314,7 +314,7 @@ def _record(said: MessageRecord, call: Mapping[str, Any], which: int, source: st
     strategy, chars = shown
     return {
         "artifact_id": f"{said.artifact_id}-{which}" if which > 1 else said.artifact_id,
-        "source": f"{source}:{tool_of(said.body, call)}",
+        "source": f"{source}:{tool_of(said.body, call)[0]}",
         "artifact_type": ArtifactType.TOOL_RESULT.value,
         "strategy": strategy,
         "original_size_chars": said.size_chars,

@@ -102,15 +102,16 @@ def asked(call: Mapping[str, Any]) -> tuple[str, str]:
     return str(function.get("name") or custom.get("name") or "tool"), str(arguments)
 
 
-def tool_of(result: Mapping[str, Any], call: Mapping[str, Any]) -> str:
-    """Returns the name of the tool that gave a result to a call."""
-    return str(result.get("name") or asked(call)[0])
+def tool_of(result: Mapping[str, Any], call: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the name of the tool that gave a result to a call, and the arguments as they were written."""
+    name, arguments = asked(call)
+    return str(result.get("name") or name), arguments
 
 
 def result_of(result: Mapping[str, Any], call: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """Returns artifact id and text of a result to a call, the tool's name and the arguments."""
-    text, (tool, arguments) = text_of(result.get("content")), asked(call)
-    return artifact_id(text), text, str(result.get("name") or tool), arguments
+    text = text_of(result.get("content"))
+    return artifact_id(text), text, *tool_of(result, call)
 
 
 def _answers(result: Mapping[str, Any], call: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ raised as one, tool calls are completed, halves of characters are joined, and us
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -173,15 +173,20 @@ def _secret(deployment: ModelDeployment) -> str | None:
 
 
 def relayed_headers(headers: Mapping[str, str], deployment: ModelDeployment) -> dict[str, str]:
-    """Returns the headers that are returned to the client (guarantee §1). None quotes the operator's key; those that
-    make a client wait must be sane: some clients would sleep for years, or fail on a value that is no number."""
+    """Returns the headers that are returned to the client (guarantee §1)."""
     kept = {name.lower(): UNPRINTABLE.sub("", value) for name, value in headers.items() if RELAYED.match(name)}
+    return dict(_fit(kept.items(), deployment))
+
+
+def _fit(headers: Iterable[tuple[str, str]], deployment: ModelDeployment) -> list[tuple[str, str]]:
+    """Returns the headers that a client may see. None quotes the operator's key; those that make a client wait must be
+    sane: some clients would sleep for years, or fail on a value that is no number."""
     secret = _secret(deployment)
-    return {
-        name: value
-        for name, value in kept.items()
+    return [
+        (name, value)
+        for name, value in headers
         if not (secret and secret in value) and (name not in WAITS or is_sane_wait(name, value))
-    }
+    ]
 
 
 def is_sane_wait(name: str, value: str) -> bool:
@@ -213,14 +218,9 @@ def waited_for(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def fit_headers(headers: Headers, deployment: ModelDeployment) -> Headers:
-    """Returns the headers of a relayed answer, but those that quote the operator's key or make a client wait beyond
-    sanity."""
-    secret = (_secret(deployment) or "").encode()
-
-    def stays(name: str, value: bytes) -> bool:
-        return not (secret and secret in value) and (name not in WAITS or is_sane_wait(name, value.decode("latin-1")))
-
-    return [pair for pair in headers if stays(pair[0].decode("latin-1"), pair[1])]
+    """Returns the headers of a relayed answer that a client may see."""
+    texts = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in _fit(texts, deployment)]
 
 
 def decompressed_at_once(raw: bytes, encoding: str, max_bytes: int) -> bytes | None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.api.request import validation
-from gateway.api.request.body_cache import BodyCache, _CachedBody, read_chat_request
-from gateway.api.request.validation import MIN_CACHED_BODY, RequestArrival
+from gateway.api.request.body_cache import MIN_CACHED_BODY, BodyCache, _CachedBody, read_chat_request
+from gateway.api.request.validation import RequestArrival
 from gateway.conversations.rebuild import sent_chain
 from gateway.core import jsons
 from gateway.core.config.settings import Settings
