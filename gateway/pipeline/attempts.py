@@ -711,6 +711,8 @@ class RequestAttempts:
                 with route.trying():
                     return await send(route)
             except errors.GatewayError as error:
+                if type(error) is errors.InvalidRequest and run.withdraw_first_try():
+                    raise  # it was refused while its call was made: nobody was asked (guarantee §7)
                 run.failed(error, self.settlement.clock.monotonic())
                 if not await self._prepare_next(run, route.next_targets(error), route, error):
                     raise

@@ -514,6 +514,13 @@ class RequestRun:
         self._attempts[-1] = replace(self._attempts[-1], error=error, ended_at=now)
         self._answer_so_far = partial(UpstreamOutcome, "failed", usage=error.usage)
 
+    def withdraw_first_try(self) -> bool:
+        """Forgets a try that was never sent, and returns True; has no effect if another was sent before it."""
+        is_first = len(self._attempts) == 1
+        if is_first:
+            self._attempts.clear()
+        return is_first
+
     def book_last_try(self, cost: bill.CallCost | None) -> None:
         """Books the last try's cost (None: it was free), as another follows: it failed, or it was a round of the tool
         `recall`."""

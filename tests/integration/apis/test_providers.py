@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
+from tests.chaos.audit import all_rows
 from tests.support import anthropic_wire, gemini_wire
 from tests.support.answers import Json, chat, conversation_of, http, read_stream, user, wait_for_bill
 from tests.support.command import config_file, gateway_command
@@ -16,7 +17,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
 from tests.support.price_map import price_map, rounded
-from tests.support.process import PATIENCE
+from tests.support.process import PATIENCE, wait_until
 
 TOOLS: Any = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
@@ -270,6 +271,36 @@ def test_s1_10_hosted_tools_of_a_chat_that_no_provider_of_others_runs(
         with pytest.raises(BadRequestError) as raised:
             client.chat.completions.create(**forcing)
         assert (raised.value.param, raised.value.code) == ("tool_choice", "unsupported_parameter")
+
+
+def kept(gateway: GatewayProcess) -> dict[str, int]:
+    """How many rows each table has."""
+    config: Any = gateway.config
+    return {name: len(found) for name, found in all_rows(config["storage"]["url"]).items()}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"messages": [{"role": "system", "content": "Be brief."}]}, "messages"),
+        ({"n": 2}, "n"),
+        ({"tools": TOOLS, "tool_choice": {"type": "web_search"}}, "tool_choice"),
+    ],
+    ids=["system alone", "n", "hosted choice"],
+)
+def test_s7_1_what_is_refused_while_its_call_is_made_leaves_nothing(
+    house: GatewayProcess, provider: MockProvider, change: Json, named: str, streamed: bool
+) -> None:
+    """§7.1: nobody is asked, and neither a conversation nor a bill is stored, nor one that is open."""
+    before, asked = kept(house), len(provider.calls)
+    with http(house) as client:
+        body = {"model": "claude", "messages": [ASK], "stream": streamed, **change}
+        answer = client.post("/chat/completions", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, named)
+    assert "x-conversation-id" not in answer.headers
+    assert not provider.calls[asked:]
+    wait_until(lambda: kept(house) == before, "the deletion of the open bill")
 
 
 def test_s7_a_stream_that_falls_silent_is_an_error_event(house: GatewayProcess, provider: MockProvider) -> None:
