@@ -356,14 +356,17 @@ class BilledModel:
     async def _ask(self, ask: agents.InternalRequest) -> agents.InternalAnswer:
         # Counting may load a vocabulary: streams of other requests must not wait for that.
         most = await asyncio.to_thread(self.most, ask)
+        try:
+            if self.open_bill.reserve is not None:
+                await self.open_bill.reserve(most)
+        except errors.GatewayError as error:
+            raise agents.OverBudget(f"{ask.purpose}_over_cost_ceiling") from error
         self.open_bill.budget.reserve(most)
         left = self.open_bill.budget.seconds
         body: dict[str, Any] | None = None
         arrived: list[bytes] = []
         charged = True
         try:
-            if self.open_bill.reserve is not None:
-                await self.open_bill.reserve(most)
             if self.open_bill.begin is not None:
                 await self.open_bill.begin(
                     self.call(ask.purpose, _usage(most.usage["prompt_tokens"], 0), estimated=True)

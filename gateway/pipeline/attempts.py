@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from types import TracebackType
 from typing import TypeVar
@@ -21,7 +22,7 @@ from gateway.core.config import setting_sections
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation import logs
 from gateway.core.instrumentation.metrics import GatewayMetrics
-from gateway.core.types import bill, upstreams
+from gateway.core.types import bill, keys, upstreams
 from gateway.core.types.chat import (
     ChatRequest,
     ChunkStream,
@@ -80,7 +81,7 @@ class RequestPreparer:
         if not prepared.request.is_proxied:
             prepared = await self.rebuilt(prepared)
             prepared = await self.with_surplus(run, not_paused(await self.built(run, prepared)))
-        await self.reserve(prepared)  # it may be dearer
+        await self.reserve(run, prepared)  # it may be dearer
         return prepared
 
     async def for_target(self, asked: ChatRequest, target: Target) -> PreparedRequest:
@@ -223,7 +224,8 @@ class RequestPreparer:
         history = message_forms.for_origin(history, prepared.wire.deployment.origin)
         plan = prepared.plan if prepared.context is not None else run.prepared.plan
         begin = partial(self._settlement.open_calls.begin, run, prepared)
-        access = PlannerAccess(prepared.wire.deployment, run.scope, plan, begin)
+        held = budgets.InternalReservation(request.admission)
+        access = PlannerAccess(prepared.wire.deployment, run.scope, plan, begin, held.reserve)
         shown, reports = history, []
         for hook in prepared.features.on_inputs:
             if (read := await hook(prepared, shown, budget)) is not None:
@@ -232,19 +234,27 @@ class RequestPreparer:
         if request.options.mode == "off":
             options = replace(request.options, mode="simple", economy=bill.OFF, planning="never", whole=False)
             request = replace(request, options=options)
-        built = await context.build(request, shown, facts, budget, access)
+        try:
+            built = await context.build(request, shown, facts, budget, access)
+        finally:
+            held.settle()
         for report in reports:
             built = report(built) if report is not None else built
         if prepared.recall is not None:
             built = replace(built, recalls=True)
         return with_history(prepared, prepared.request, history, prepared.kept_frame, built), built
 
-    async def reserve(self, prepared: PreparedRequest) -> None:
+    async def reserve(self, run: RequestRun, prepared: PreparedRequest) -> None:
         """Reserves a request's maximum cost in budgets and limits: the prompt as counted plus the longest possible
-        answer, multiplied by the number of calls that `recall` allows (guarantee §12.3).
+        answer, multiplied by the number of calls that `recall` allows, and what its internal models have cost
+        (guarantee §12.3). A dry run reserves that alone: there will be no bill of a primary call.
         Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: the model must not be asked."""
         request, facts = prepared.request, prepared.facts
-        if request.admission is None or request.options.dry_run:  # no bill of a primary call would release it
+        if request.admission is None:
+            return
+        spent = sum(keys.picousd(cost.price_internal(call).total or Decimal(0)) for call in run.internal)
+        if request.options.dry_run:
+            await request.admission.reserve(spent, 0)
             return
         forward = {**prepared.wire.deployment.parameters, **request.forward}
         prompt = self._prompt_at_most(prepared)
@@ -254,7 +264,7 @@ class RequestPreparer:
         most = budgets.most_cost(facts.prices, prompt, output, forward.get("service_tier"), kinds)
         if most is not None and prepared.recall is not None:
             most *= 1 + prepared.recall.left
-        await request.admission.reserve(most, prompt + output)
+        await request.admission.reserve(None if most is None else most + spent, prompt + output)
 
     def _prompt_at_most(self, prepared: PreparedRequest) -> int:
         context = prepared.context
@@ -663,7 +673,7 @@ class RequestAttempts:
         Raises GatewayError: it must not be sent, or cannot."""
         paused = await self._prepared(run)
         if paused is None:
-            await self.preparer.reserve(run.prepared)
+            await self.preparer.reserve(run, run.prepared)
         return paused
 
     async def _prepared(self, run: RequestRun) -> PausedRequest | None:

@@ -48,7 +48,7 @@ def settings_of_metered(upstream: MockUpstream) -> dict[str, Any]:
     keys: list[Json] = [
         {"key": SPENT, "tenant": "mallory", "budgets": BUDGET},
         {"key": LEAVING, "tenant": "mallory", "budgets": [{"usd": "0.00003", "period": "total"}]},
-        {"key": DRY, "tenant": "mallory", "budgets": BUDGET},
+        {"key": DRY, "tenant": "mallory", "budgets": [{"usd": 0.019, "period": "total"}]},
         {"key": ALONE, "tenant": "mallory", "budgets": [{"usd": 0.1, "period": "total"}]},
         {"key": NARROW, "tenant": "mallory", "limits": {"tpm": 1000}},
     ]

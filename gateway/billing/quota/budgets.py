@@ -16,7 +16,7 @@ from gateway.billing.cost import estimated_cost
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.instrumentation import logs
-from gateway.core.types import keys, turn, upstreams
+from gateway.core.types import bill, keys, turn, upstreams
 from gateway.core.types.keys import HeldAdmission, SpendingAccount
 
 log = logs.get_logger("gateway.billing.quota")
@@ -83,6 +83,30 @@ def _each(many: Decimal) -> Decimal | int:
     """Converts USD of `MANY_TOKENS` to picodollars of one token; mostly an int: sums of integers take half the time."""
     one = many.scaleb(12) / MANY_TOKENS
     return int(one) if one == one.to_integral_value() else one
+
+
+class InternalReservation:
+    """What the internal models of one request may cost, beside what it holds itself, until their calls are known."""
+
+    def __init__(self, admission: HeldAdmission | None) -> None:
+        self._admission = admission.further() if admission is not None else None
+        self._most = 0
+        self._lock = asyncio.Lock()
+
+    async def reserve(self, call: bill.InternalCall) -> None:
+        """Reserves the most that one more call can cost. Raises: as `HeldAdmission.reserve`."""
+        if self._admission is None:
+            return
+        usage = bill.usage_of(call.usage)
+        async with self._lock:
+            more = most_cost(call.prices, usage.prompt_tokens, usage.completion_tokens, None)
+            await self._admission.reserve(None if more is None else self._most + more, 0)
+            self._most += more or 0
+
+    def settle(self, calls: Iterable[bill.CallCost] = ()) -> None:
+        """Releases what is held; `calls`: those that were billed apart."""
+        if self._admission is not None:
+            self._admission.billed(sum(keys.picousd(call.total or Decimal(0)) for call in calls), None)
 
 
 def billed(admission: HeldAdmission, entry: turn.LedgerEntry) -> None:

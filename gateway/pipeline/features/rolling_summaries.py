@@ -19,7 +19,6 @@ from gateway.core.types import agents, bill, memory, tool_steps, turn, upstreams
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.chat import ChatRequest, KnownMessages, ModelDeployment
 from gateway.core.types.conversation import ConversationMessage
-from gateway.core.types.keys import HeldAdmission, picousd
 from gateway.pipeline.stages import PreparedRequest, RequestFeature
 from gateway.storage import ConversationStore
 
@@ -66,21 +65,15 @@ class TurnSummarizer:
     clock: ports.Clock
 
     async def summarize(
-        self, turns: OldTurns, spent: list[bill.InternalCall], admission: HeldAdmission | None
+        self, turns: OldTurns, spent: list[bill.InternalCall], held: budgets.InternalReservation
     ) -> TurnSummary:
         """Makes a summary that is shorter than its source.
-        `spent`: receives each call, whatever comes of it; `admission`: where its cost is reserved (guarantee §12.3).
+        `spent`: receives each call, whatever comes of it; `held`: where its cost is reserved (guarantee §12.3).
         Raises InternalModelFailed: no model may be asked, or none answers usably; the message gives the reason."""
         request, call_budget = turns.request, internal_calls.CallBudget.of(self.settings, self.clock)
         config = decision.ModelConfig.from_request(request, self.settings)
-
-        async def reserve(call: bill.InternalCall) -> None:
-            if admission is not None:
-                most = (call.usage["prompt_tokens"], call.usage["completion_tokens"])
-                await admission.reserve(budgets.most_cost(call.prices, *most, None), 0)
-
         scope = upstreams.CallScope(request.caller, request.request_id, calls=spent)
-        open_bill = internal_calls.OpenBill(scope, call_budget, reserve=reserve)
+        open_bill = internal_calls.OpenBill(scope, call_budget, reserve=held.reserve)
         name = config.summarizer
         model = self.models.served(name, turns.deployment, open_bill, chosen=name in config.chosen)
         if model is None:
@@ -321,10 +314,10 @@ class RollingSummaries:
             return True
         messages = await self._store.messages(conversation_id, [each.message_id for each in covered])
         spent: list[bill.InternalCall] = []
-        new, admission = None, request.admission.further() if request.admission is not None else None
+        new, held = None, budgets.InternalReservation(request.admission)
         try:
             asked = OldTurns(request, subject.deployment, messages, summary_tokens(covered))
-            made = await self._summarizer.summarize(asked, spent, admission)
+            made = await self._summarizer.summarize(asked, spent, held)
             new = _new_segment(made, covered, found)
         except agents.InternalModelFailed as failed:
             log.warning("summary_not_made", conversation_id=conversation_id, reason=str(failed))
@@ -332,7 +325,7 @@ class RollingSummaries:
             if spent or new is not None:  # also if this is cancelled as the process ends
                 calls = tuple(map(cost.price_internal, spent))
                 stored = self._record(subject, new, calls, due.reason)
-                await asyncio.shield(self._tasks.start(_settled(stored, admission, calls)))
+                await asyncio.shield(self._tasks.start(_settled(stored, held, calls)))
         return new is not None
 
     async def _record(
@@ -361,13 +354,12 @@ class RollingSummaries:
         return await self._store.add_summary(*names, new, amend)
 
 
-async def _settled(work: Awaitable[None], admission: HeldAdmission | None, calls: Sequence[bill.CallCost]) -> None:
+async def _settled(work: Awaitable[None], held: budgets.InternalReservation, calls: Sequence[bill.CallCost]) -> None:
     """Awaits the storing of a bill; then its budgets count what was paid for these calls, stored or not."""
     try:
         await work
     finally:
-        if admission is not None:
-            admission.billed(sum(picousd(call.total) for call in calls if call.total is not None), None)
+        held.settle(calls)
 
 
 class BillAmendment:

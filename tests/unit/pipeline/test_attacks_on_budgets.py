@@ -17,6 +17,7 @@ from tests.support.process import wait_until
 
 __all__ = ["metered"]
 
+NOT_LEFT = "planner_over_cost_ceiling"
 DEAR, CHEAP = ({"prompt_tokens": n, "completion_tokens": 2, "total_tokens": n + 2} for n in (200, 1))
 
 
@@ -84,12 +85,19 @@ def test_s12_3_a_budget_that_is_used_up_is_so_in_every_way(metered: GatewayProce
 
 
 def test_s12_3_a_dry_run_pays_for_its_planner(metered: GatewayProcess, upstream: MockUpstream) -> None:
-    """Internal models are paid out of the same budget, also where no primary model is asked."""
+    """Internal models are paid out of the same budget, also where no primary model is asked: what one may cost is
+    reserved before it is asked, and it is not asked where less is left."""
     document = {"content": "the lamp is red. " * 900, "title": "lamps"}
     body = {**CHAT, "attachments": [document], "context": {"dry_run": True, "planning": "always"}}
-    assert ask(metered, DRY, body=body).status_code == 200
-    assert upstream.chats_of("gpt-4o-mini"), "the planner was asked"
-    wait_until(lambda: is_refused(ask(metered, DRY, body=body)), "what it cost counts")
+    upstream.handler = lambda record: Reply(
+        usage={"prompt_tokens": 1000, "completion_tokens": 500, "total_tokens": 1500}
+    )
+    bills: list[Json] = []
+    while len(bills) < 20 and not (bills and bills[-1]["context_utilization"]["fallback_reason"] == NOT_LEFT):
+        bills.append(ask(metered, DRY, body=body).json()["response_metadata"])
+    costs = [bill["cost"]["planning_cost"] for bill in bills]
+    assert (len(upstream.requests), costs[0], costs[-1]) == (len(bills) - 1, 0.002, 0)
+    assert sum(costs) <= 0.019
 
 
 @pytest.mark.parametrize(
