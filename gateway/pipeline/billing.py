@@ -5,20 +5,18 @@ not report, and learns from what it did report.
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from gateway.billing import cost, metadata, meter, passes, prompt_cache
 from gateway.context.tokens import CounterRegistry, PromptReport
 from gateway.context.window import counting
-from gateway.core import errors, ids, jsons, names, ports
+from gateway.core import errors, jsons, names, ports, processes
 from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.jsons import Json
@@ -99,7 +97,7 @@ class OpenCalls:
     async def open(self, request_id: str, at: datetime, facts: dict[str, Any], calls: list[bill.CallCost]) -> None:
         """Stores what a request's bill would be; `facts` are fields of the bill."""
         now = self._clock.now()
-        self._process = self._process or process_name()
+        self._process = self._process or processes.process_name()
         until = next_heartbeat(self._alive_until, now, OPEN_CALLS_ALIVE_FOR, BEAT_SECONDS)
         facts = {**facts, "at": at.isoformat(), "calls": [_as_json(call) for call in calls]}
         await self._store.open_call(turn.OpenCallRow(request_id, self._process, facts, until))
@@ -120,7 +118,7 @@ class OpenCalls:
             await self._store.beat(self._process, now + OPEN_CALLS_ALIVE_FOR)
             self._alive_until = now + OPEN_CALLS_ALIVE_FOR
         others = {name: until for name, until in found.items() if name != self._process}
-        dead = [name for name, until in others.items() if is_dead(name, until, now)]
+        dead = [name for name, until in others.items() if processes.is_dead(name, until, now)]
         billed = 0
         while dead and (written := await self._store.bill_open(dead, _entry)):
             billed += written
@@ -144,39 +142,6 @@ def priced_prompt(route: str, tokens: int, prices: dict[str, Decimal]) -> bill.C
     """Prices the prompt of a call that has not been answered yet."""
     usage = {"prompt_tokens": tokens, "completion_tokens": 0, "total_tokens": tokens}
     return cost.price_call("primary", route, usage, prices, estimated=True)
-
-
-def process_name() -> str:
-    """Returns this process's name. On Linux it contains the machine and the start time, so that its end is seen on this
-    machine at once; no two processes ever share it."""
-    try:
-        return f"{_machine()}:{os.getpid()}:{_started(os.getpid())}"[:64]
-    except OSError:
-        return ids.new_id("proc_")
-
-
-def is_dead(name: str, until: datetime | None, now: datetime) -> bool:
-    """Returns whether a process has died: as this machine knows, or by its heartbeats."""
-    parts = name.split(":")
-    with contextlib.suppress(OSError):
-        if len(parts) == 3 and parts[0] == _machine():
-            return _started(int(parts[1])) != parts[2]
-    return until is None or until <= now
-
-
-def _machine() -> str:
-    """Identifies one boot and one namespace of process ids."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").replace("-", "")[:20]
-    return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
-
-
-def _started(pid: int) -> str:
-    """Returns the clock ticks from boot to start; "" if there is no such process, or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
 
 
 def _as_json(call: bill.CallCost) -> dict[str, Any]:

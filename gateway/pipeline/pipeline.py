@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from gateway.billing import AdmissionRequest, AdmittedRequest, Quota
 from gateway.conversations import rebuild
-from gateway.core import errors, ids, ports
+from gateway.core import errors, ids, ports, processes
 from gateway.core.config.settings import Settings
 from gateway.core.formats import stream_record
 from gateway.core.formats.stream_record import ChunkRelay, Chunks
@@ -348,7 +348,8 @@ def build_limited_pipeline(
 ) -> LimitedPipeline:
     """Builds the pipeline behind budgets and limits; loads none of them before a request comes that has one."""
     clock, metrics, cache = pipeline.settlement.clock, pipeline.settlement.metrics, settings.cache
-    budgets = SqlBudgets(transactions, clock, store.secret, ids.new_id("proc_"), settings.accounting.users)
+    process = processes.process_name(ids.new_id("")[-8:])
+    budgets = SqlBudgets(transactions, clock, store.secret, process, settings.accounting.users)
 
     def rates() -> ports.RateStore:
         return open_rates(cache.url, CACHE_TIMES * cache.timeout, transactions)

@@ -1,6 +1,7 @@
 """`ports.BudgetStore` on each kind of storage: spent is what the ledger says (guarantee §12.3)."""
 
 import asyncio
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,6 +14,7 @@ from gateway.billing.quota.gate import account_of
 from gateway.core.config.setting_sections import Period
 from gateway.core.config.settings import StorageSettings
 from gateway.core.ids import new_id
+from gateway.core.processes import process_name
 from gateway.core.types.bill import CallCost
 from gateway.core.types.keys import LEASE_SECONDS, LimitHolder, SpendingAccount
 from gateway.core.types.turn import TurnCommit
@@ -139,6 +141,21 @@ async def test_s12_3_a_lease_ends_with_its_process(budgets: list[SqlBudgets], te
     assert (await two.lease(account(tenant), 1000, 0, 900)).fits
     clock.at += timedelta(seconds=2 * LEASE_SECONDS)
     await two.sweep()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there it is known by the lease's end")
+async def test_s12_3_a_process_killed_on_this_machine_holds_nothing(
+    transactions: DatabaseTransactions, store: ConversationStore, tenant: str, clock: DayClock
+) -> None:
+    """Its successor need not wait for the end of the lease; one that lives, under whatever name, keeps its own."""
+    mine = process_name("1")
+    machine, number, started, _ = mine.split(":")
+    names = f"{machine}:{number}:{int(started) - 1}:1", mine, process_name("2")
+    killed, living, new = (SqlBudgets(transactions, clock, store.secret, name) for name in names)
+    assert (await killed.lease(account(tenant), 1000, 0, 900)).fits
+    assert (await living.lease(account(tenant), 1000, 0, 800)).fits
+    found = await new.lease(account(tenant), 1000, 0, 500)
+    assert (found.fits, found.others) == (False, 820)
 
 
 async def test_s12_3_many_at_once_hold_no_more_than_there_is(

@@ -11,9 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from gateway.core.errors import StorageUnavailable
+from gateway.core.processes import is_dead, process_name
 from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import OpenCallRow
-from gateway.pipeline.billing import OPEN_CALLS_ALIVE_FOR, OpenCalls, is_dead, priced_prompt, process_name
+from gateway.pipeline.billing import OPEN_CALLS_ALIVE_FOR, OpenCalls, priced_prompt
 from gateway.storage.database import schema
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, contents, listed, turn

@@ -7,14 +7,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import ports
+from gateway.core import ports, processes
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.types import keys
 from gateway.core.types.keys import AccountLease, SpendingAccount
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
 from gateway.storage.keyed_hashes import Users, user_digest, user_name
-from gateway.storage.rows import MAX_INT
+from gateway.storage.rows import MAX_INT, utc
 
 PAST_SECONDS = 30.0
 """How long the sum of past days is cached. A bill belongs to the day on which its request came, so yesterday's sum may
@@ -136,11 +136,12 @@ def _sum(connection: sa.Connection, whose: list[sa.ColumnElement[bool]], *days: 
 
 
 def _others(connection: sa.Connection, account: SpendingAccount, process: str, now: datetime) -> int:
+    """Sums what other processes hold. One that was killed on this machine holds none: nobody waits for it."""
     columns = LEASES.c
     of_account = (columns.holder == account.digest, columns.period_start == account.start)
-    query = sa.select(sa.func.sum(columns.amount_picousd))
-    query = query.where(*of_account, columns.process != process, columns.expires_at > now)
-    return int(connection.execute(query).scalar() or 0)
+    query = sa.select(columns.process, columns.amount_picousd, columns.expires_at)
+    found = connection.execute(query.where(*of_account, columns.process != process, columns.expires_at > now))
+    return sum(amount for name, amount, until in found if not processes.is_dead(name, utc(until), now))
 
 
 def _lock(connection: sa.Connection, account: SpendingAccount) -> None:
