@@ -65,7 +65,7 @@ TERMS = {
     "strategy": "What is done with an artifact: it is forwarded in full, as a summary, as an extract or in a shorter "
     "form with nothing missing, or it is left out.",
     "tenant": "The owner of keys, stored rows and cache entries.",
-    "turn": "A user message and everything up to the final answer, also user messages between its tool steps.",
+    "turn": "A user message and everything up to the final answer, including user messages between tool steps.",
     "refused": "A refused request was answered with an error before a model was called; it has no bill.",
     "unmetered": "An unmetered request has no known direct bill, so it is in no net saving.",
     "window": "What is forwarded: system messages, the memory message and a contiguous run of turns.",
