@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 from gateway import operations
 from gateway.api import App, BodyCache, ShutdownState, WiredApi
 from gateway.context.tokens import CounterRegistry, ModelMargins, keep_calibrated
-from gateway.core import clock, ports
-from gateway.core.clock import SystemClock
+from gateway.core import clock, errors, ports
+from gateway.core.clock import AgreedClock
 from gateway.core.config.settings import Settings
 from gateway.core.instrumentation import logs, metrics
 from gateway.core.instrumentation.metrics import SharedCounts
@@ -63,7 +63,7 @@ class Gateway:
         Raises ConfigurationError: a guard, the embedder or OpenTelemetry cannot be used."""
         self.shared = shared
         self.settings = settings
-        self.clock = clock = clock or SystemClock()
+        self.clock = clock = clock or AgreedClock()
         self.hooks = TelemetryHooks()
         self.telemetry = telemetry = open_telemetry(settings.telemetry)
         names = (entry.model_name for entry in settings.model_list)
@@ -115,7 +115,11 @@ class Gateway:
         for entry in settings.model_list:
             if problem := catalogue.unsupported(entry):
                 log.warning("model_cannot_be_served", model=entry.model_name, reason=problem)
-        running = [await storage_upkeep.begin_preparing(settings, self.storage.transactions)]
+        preparing = await storage_upkeep.begin_preparing(settings, self.storage.transactions)
+        running = [preparing]
+        if preparing.done():  # else each look at open calls tries again
+            with suppress(errors.StorageUnavailable):
+                await self.storage.agree_on_time()
         jobs = Scheduler()
         try:
             running += map(
@@ -170,6 +174,7 @@ class Gateway:
             jobs.every(metrics.COUNTS_WRITE_SECONDS, partial(self._share, self.shared), name="shared_counts")
 
     async def _look_at_open_calls(self) -> None:
+        await self.storage.agree_on_time()
         await self.requests.settlement.open_calls.look()
 
     async def _share(self, shared: SharedCounts) -> None:

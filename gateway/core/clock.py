@@ -2,9 +2,12 @@
 
 import re
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+MISREAD = timedelta(seconds=0.5)
+"""How far a time that was read over a network may be off."""
 AGO = re.compile(r"(\d{1,9})([smhdw])")
 DAYS_AGO = {"today": 0, "yesterday": 1}
 AGO_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -17,6 +20,30 @@ class SystemClock:
     """Wall-clock time, in UTC."""
     monotonic = staticmethod(time.monotonic)
     """Monotonic seconds, for durations. Both are the plain functions, since a request calls them ten times."""
+
+
+class AgreedClock:
+    """A clock on which processes agree that share a database: leases and heartbeats of one are judged by the others,
+    and the clocks of their machines may differ, or jump (adapter of `ports.Clock`)."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    def __init__(self) -> None:
+        self.now: Callable[[], datetime] = SystemClock.now
+        """This machine's time until another is agreed on; from then on a jump of this machine's changes nothing."""
+        self._began: datetime | None = None
+
+    def agree(self, now: datetime, at: float) -> None:
+        """Goes on from the time that it was at the monotonic time `at`. A difference that reading it explains changes
+        nothing, so that time does not go back each time."""
+        began = now - timedelta(seconds=at)
+        if self._began is None or abs(began - self._began) > MISREAD:
+            self._began = began
+            self.now = partial(_since, began)
+
+
+def _since(began: datetime) -> datetime:
+    return began + timedelta(seconds=time.monotonic())
 
 
 def parse_when(option: str, text: str | None, now: datetime) -> datetime | None:

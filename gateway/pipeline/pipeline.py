@@ -352,6 +352,6 @@ def build_limited_pipeline(
     budgets = SqlBudgets(transactions, clock, store.secret, process, settings.accounting.users)
 
     def rates() -> ports.RateStore:
-        return open_rates(cache.url, CACHE_TIMES * cache.timeout, transactions)
+        return open_rates(cache.url, CACHE_TIMES * cache.timeout, transactions, clock)
 
     return LimitedPipeline(pipeline, Quota(settings.limits, budgets, rates, clock, metrics, hooks))

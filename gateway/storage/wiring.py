@@ -2,8 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
+from time import monotonic
+from typing import TYPE_CHECKING
 
 from gateway.core import ports
+from gateway.core.clock import AgreedClock
 from gateway.core.config.settings import Settings
 from gateway.storage import audit_events, stored_files, stored_keys
 from gateway.storage.cache.frame_cache import FrameCache
@@ -22,6 +26,9 @@ from gateway.storage.lookup.path_cache import PathCache, StorageCaches
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
 
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
 
 class WiredStorage:
     """Holds the storage of one process: the database, its caches, and the stores of each kind of row. `Gateway` makes
@@ -38,6 +45,7 @@ class WiredStorage:
         """`on_evict`: called with each group that the cache evicts; `also_forget`: called after a conversation was
         deleted."""
         cached, chars = settings.cache, settings.documents.index_chars
+        self._clock = clock
         self.transactions = transactions = sqlite.open_transactions(settings.storage)
         self.cache = open_cache(cached, clock, open_vault(settings.storage), on_evict)
         self.paths = PathCache(cached.half_of_conversations, clock, cached.conversation_ttl, also_forget=also_forget)
@@ -64,3 +72,16 @@ class WiredStorage:
         self.transfer = ConversationTransfer(transactions, clock, chars, self.texts_arrived.set)
         self.trail = audit_events.AuditLog(transactions, clock, is_strict=settings.auth.wants_keys)
         self.frames = FrameCache(self.cache if cached.url else None, clock, cached.frame_ttl, cached.frame_bytes)
+
+    async def agree_on_time(self) -> None:
+        """Sets the processes' clock to the time of the database that they share.
+        Raises StorageUnavailable: it cannot be reached; the clock goes on."""
+        if self.transactions.remote and isinstance(self._clock, AgreedClock):
+            self._clock.agree(*await self.transactions.run(_time_of))
+
+
+def _time_of(connection: "sa.Connection") -> tuple[datetime, float]:
+    """Reads the database's time, and the monotonic time at which it was that."""
+    began = monotonic()
+    now = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+    return now, (began + monotonic()) / 2

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import LimitsUnavailable
 from gateway.core.ids import new_id
@@ -44,7 +45,7 @@ async def rates(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         url = sqlite_url(tmp_path) if request.param == "sqlite" else request.getfixturevalue("postgres_url")
         transactions = open_transactions(StorageSettings(url=url))
         await bring_up(transactions)
-        found = TableRates(transactions)
+        found = TableRates(transactions, SystemClock())
     yield found
     await found.close()
     if transactions is not None:
@@ -175,9 +176,9 @@ async def test_s12_4_a_valkey_that_hangs_holds_up_one_request(chaos_valkey: Valk
 async def test_where_it_is_counted(module_storage_url: str) -> None:
     """In Valkey where there is one, in PostgreSQL without, in memory without either."""
     transactions = open_transactions(StorageSettings(url=module_storage_url))
-    found = open_rates(None, 1.0, transactions)
+    found = open_rates(None, 1.0, transactions, SystemClock())
     assert type(found) is (TableRates if transactions.remote else LocalRates)
-    valkey = open_rates("redis://127.0.0.1:1/0", 1.0, transactions)
+    valkey = open_rates("redis://127.0.0.1:1/0", 1.0, transactions, SystemClock())
     assert isinstance(valkey, ValkeyRates)
     await valkey.close()
     await transactions.close()

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from limits.aio.storage import RedisStorage, SlidingWindowCounterSupport, Storage
 from redis.exceptions import RedisError
 
-from gateway.core import errors
+from gateway.core import errors, ports
 from gateway.core.types.keys import RateWindow
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
@@ -32,9 +32,9 @@ class TableWindows(Storage, SlidingWindowCounterSupport):
 
     STORAGE_SCHEME = ["gateway+sql"]  # noqa: RUF012 - as the library has it
 
-    def __init__(self, transactions: DatabaseTransactions) -> None:
+    def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
         super().__init__(None)
-        self._transactions = transactions
+        self._transactions, self._clock = transactions, clock
 
     @property
     def base_exceptions(self) -> tuple[type[Exception], ...]:
@@ -44,7 +44,7 @@ class TableWindows(Storage, SlidingWindowCounterSupport):
         """Counts `amount` if that stays within `limit`; returns whether it did."""
         if amount > limit:
             return False
-        window, left = _at(time.time(), expiry)
+        window, left = _at(self._clock.now().timestamp(), expiry)
         before, now = _digest(key, window - 1), _digest(key, window)
 
         def work(connection: sa.Connection) -> bool:
@@ -62,7 +62,7 @@ class TableWindows(Storage, SlidingWindowCounterSupport):
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         """Returns count and remaining seconds of the previous window, then of the current one."""
-        window, left = _at(time.time(), expiry)
+        window, left = _at(self._clock.now().timestamp(), expiry)
         before, now = _digest(key, window - 1), _digest(key, window)
         found = await self._transactions.run(lambda connection: _amounts(connection, before, now))
         return found.get(before, 0), left, found.get(now, 0), left + expiry
@@ -154,13 +154,13 @@ class LibraryRates:
 class TableRates(LibraryRates):
     """Counts in the ledger's database, for PostgreSQL without Valkey."""
 
-    def __init__(self, transactions: DatabaseTransactions) -> None:
-        super().__init__(TableWindows(transactions))
-        self._transactions = transactions
+    def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
+        super().__init__(TableWindows(transactions, clock))
+        self._transactions, self._clock = transactions, clock
 
     async def enter(self, key: str, request_id: str, limit: int) -> bool:
         """Admits a request if at most `limit` run at once; returns whether it did (`ports.RateStore`)."""
-        digest, now = key.encode(), time.time()
+        digest, now = key.encode(), self._clock.now().timestamp()
 
         def work(connection: sa.Connection) -> bool:
             lock_name(connection, key)
@@ -178,7 +178,7 @@ class TableRates(LibraryRates):
         return await self._transactions.run(work, write=True)
 
     async def renew(self, running: Sequence[tuple[str, str]]) -> None:
-        until = time.time() + SLOT_SECONDS
+        until = self._clock.now().timestamp() + SLOT_SECONDS
         update = SLOTS.update().where(SLOTS.c.key == sa.bindparam("of"), SLOTS.c.request_id == sa.bindparam("who"))
         # In the order of their keys, so that no two transactions wait for each other.
         rows = [{"of": key.encode(), "who": request_id} for key, request_id in sorted(running)]
@@ -191,7 +191,7 @@ class TableRates(LibraryRates):
 
     async def sweep(self) -> None:
         """Deletes expired counts and slots."""
-        now = time.time()
+        now = self._clock.now().timestamp()
         for table in EXPIRING:
             await self._transactions.run(partial(_forget, table, now), write=True)
 

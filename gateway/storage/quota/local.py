@@ -105,11 +105,13 @@ class LocalRates:
         """Does nothing: there is nothing to close."""
 
 
-def open_rates(url: str | None, seconds: float, transactions: DatabaseTransactions) -> ports.RateStore:
+def open_rates(
+    url: str | None, seconds: float, transactions: DatabaseTransactions, clock: ports.Clock
+) -> ports.RateStore:
     """Opens counts in Valkey if `url` is set, else in PostgreSQL, else in memory: on SQLite there is one process.
     `seconds`: how long Valkey's answers are awaited."""
     if url is not None or transactions.remote:
         from gateway.storage.quota.library_rates import TableRates, ValkeyRates
 
-        return ValkeyRates(url, seconds) if url is not None else TableRates(transactions)
+        return ValkeyRates(url, seconds) if url is not None else TableRates(transactions, clock)
     return LocalRates()
