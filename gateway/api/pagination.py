@@ -12,6 +12,8 @@ from gateway.core import errors, names
 METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 MAX_PAGE_SIZE = 100
 MAX_METADATA_PAIRS = 16
+ANTHROPIC_PAGE = 1000
+"""The most members of a page in Anthropic's API. It is also the default: a client that does not page gets all."""
 Query = Mapping[str, str]
 LATEST = 253_402_300_798
 """Latest Unix time of a query: a second may be added, and databases hold no time after the year 9999."""
@@ -44,11 +46,11 @@ def refuse_nul(name: str, *values: str | None) -> None:
         raise errors.invalid(name, "must not hold a NUL")
 
 
-def limit_of(query: Query) -> int:
-    """Parses `limit`: how many members a page may have, 20 by default. Raises InvalidRequest: it is out of range."""
-    limit = query.get("limit", "20")
-    if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= MAX_PAGE_SIZE):
-        raise errors.invalid("limit", f"must be a whole number from 1 to {MAX_PAGE_SIZE}")
+def limit_of(query: Query, default: int = 20, most: int = MAX_PAGE_SIZE) -> int:
+    """Parses `limit`: how many members a page may have. Raises InvalidRequest: it is not from 1 to `most`."""
+    limit = query.get("limit", str(default))
+    if not (limit.isascii() and limit.isdigit() and len(limit) <= len(str(most)) and 1 <= int(limit) <= most):
+        raise errors.invalid("limit", f"must be a whole number from 1 to {most}")
     return int(limit)
 
 
@@ -95,6 +97,45 @@ def part_of(data: Sequence[T], paging: Paging, missing: str) -> ListObject[T]:
             raise errors.ItemNotFound(missing, param="after")
         rest = rest[ids.index(paging.after) + 1 :]
     return listed(rest[: paging.limit], has_more=len(rest) > paging.limit)
+
+
+class AnthropicPaging(NamedTuple):
+    """The requested part of a list of Anthropic's API: behind the member `cursor`, or the last ones before it.
+    `field`: the parameter that names it."""
+
+    limit: int
+    field: str
+    cursor: str | None
+
+    @property
+    def is_before(self) -> bool:
+        """Whether the part ends before the cursor."""
+        return self.field == "before_id"
+
+    def part_of(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Returns the requested part of a whole list. Raises InvalidRequest: no member has the cursor's id."""
+        if self.cursor is not None:
+            ids = [each["id"] for each in data]
+            if self.cursor not in ids:
+                raise errors.invalid(self.field, "names no member of the list")
+            at = ids.index(self.cursor)
+            data = data[:at] if self.is_before else data[at + 1 :]
+        page = data[-self.limit :] if self.is_before else data[: self.limit]
+        return self.page(page, has_more=len(data) > self.limit)
+
+    @staticmethod
+    def page(data: Sequence[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
+        """Returns a page in Anthropic's form."""
+        return {name: value for name, value in listed(data, has_more=has_more).items() if name != "object"}
+
+
+def anthropic_paging_of(query: Query) -> AnthropicPaging:
+    """Parses `limit`, `after_id` and `before_id`. Raises InvalidRequest: one of them breaks its rule."""
+    check_named(query, "after_id", "before_id")
+    if "after_id" in query and "before_id" in query:
+        raise errors.invalid("before_id", "cannot be combined with after_id")
+    field = "before_id" if "before_id" in query else "after_id"
+    return AnthropicPaging(limit_of(query, ANTHROPIC_PAGE, ANTHROPIC_PAGE), field, query.get(field))
 
 
 def metadata_of(query: Query) -> tuple[tuple[str, str], ...]:

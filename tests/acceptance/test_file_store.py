@@ -3,11 +3,14 @@
 import hashlib
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any, Literal, cast
 
+import anthropic
 import httpx
 import openai
 import pytest
+from anthropic import Anthropic
 from openai import OpenAI
 
 from tests.support.answers import Json, user
@@ -24,6 +27,7 @@ KEYS = [
     {"key": SMALL, "tenant": "small", "file_bytes": 1000},
 ]
 HEAD = {"authorization": f"Bearer {ADA}"}
+VERSION = {"anthropic-version": "2023-06-01"}
 BOUNDARY = {"content-type": "multipart/form-data; boundary=X"}
 
 
@@ -87,6 +91,36 @@ def test_s14_5_files_by_the_sdks_own_methods(guarded: GatewayProcess, upstream: 
         assert client.files.content(again.id).content == content  # its content stays with its last file
         client.files.delete(again.id)
     assert not upstream.requests
+
+
+def test_s14_5_files_by_anthropics_sdk(guarded: GatewayProcess, upstream: MockUpstream) -> None:
+    """§14.5: the same files as Anthropic's objects; errors in its shape (§10.8); a message names them by id."""
+    with Anthropic(base_url=guarded.url, api_key=ADA, max_retries=0) as client:
+        files = client.beta.files
+        made = [files.upload(file=(f"{n}.txt", b"Lamp %d is blue." % n, "text/plain")) for n in range(3)]
+        later = files.upload(file=("later", b"x"), expires_in_seconds=7_776_000)
+        assert later.expires_at is not None
+        assert later.expires_at - later.created_at == timedelta(days=90)
+        assert files.delete(later.id).type == "file_deleted"
+        page = files.list(limit=2)
+        assert page.data == made[:0:-1]
+        assert list(page) == made[::-1]
+        by_id = httpx.get(f"{guarded.base_url}/files?limit=1&before_id={made[0].id}", headers={**HEAD, **VERSION})
+        assert (by_id.json()["last_id"], by_id.json()["has_more"]) == (made[1].id, True)
+        assert (made[0].filename, made[0].mime_type, made[0].size_bytes) == ("0.txt", "text/plain", 15)
+        assert files.retrieve_metadata(made[0].id) == made[0]
+        assert files.download(made[0].id).read() == b"Lamp 0 is blue."
+        document: Any = {"type": "document", "source": {"type": "file", "file_id": made[1].id}}
+        client.messages.create(model="gpt-4o", max_tokens=9, messages=[{"role": "user", "content": [document]}])
+        assert "Lamp 1 is blue." in text_of(upstream.last.body)
+        for each in made:
+            files.delete(each.id)
+        with pytest.raises(anthropic.NotFoundError) as gone:
+            files.retrieve_metadata(made[0].id)
+        with pytest.raises(anthropic.BadRequestError, match="expires_in_seconds"):
+            files.upload(file=("a", b"x"), expires_in_seconds=60)
+    told: Any = gone.value.body
+    assert (told["type"], told["error"]["type"]) == ("error", "not_found_error")
 
 
 def test_s14_5_a_file_that_is_uploaded_in_parts(guarded: GatewayProcess, upstream: MockUpstream) -> None:

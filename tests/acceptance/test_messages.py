@@ -280,6 +280,14 @@ def test_s10_7_models_as_each_client_lists_them(one_gateway: GatewayProcess, ups
     """Anthropic's objects for its clients, OpenAI's for all others."""
     with sdk(one_gateway) as client:
         listed = list(client.models.list())
+        paged = client.models.list(limit=1)
+        assert ([each.id for each in paged.data], paged.has_more) == (["gpt-4o"], True)
+        assert list(paged) == listed
+        before = client.models.list(limit=1, before_id=listed[2].id)
+        assert [each.id for each in before] == ["gpt-4o-mini", "gpt-4o"]
+        for wrong in ({"limit": 0}, {"after_id": "gpt-5o"}, {"before_id": "gpt-4o", "after_id": "gpt-4o"}):
+            with pytest.raises(anthropic.BadRequestError, match=next(iter(wrong))):
+                client.models.list(**wrong)
         one = client.models.retrieve("gpt-4o")
     assert [each.id for each in listed][:2] == ["gpt-4o", "gpt-4o-mini"]
     assert (one.id, one.type) == ("gpt-4o", "model")

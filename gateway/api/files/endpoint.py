@@ -4,6 +4,7 @@ import mimetypes
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC
 from typing import Annotated, Any, Literal, NotRequired
 from urllib.parse import quote
 
@@ -12,10 +13,30 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from gateway.api.auth import KeyAuthenticator, check_apart, check_known
-from gateway.api.pagination import Query, check_named, listed, newest_first, parameters, refuse_nul
-from gateway.api.server.asgi import App, ClientDisconnected, Receive, Scope, Send, check_encoding, header, send_json
+from gateway.api.pagination import (
+    AnthropicPaging,
+    Query,
+    anthropic_paging_of,
+    check_named,
+    limit_of,
+    listed,
+    newest_first,
+    parameters,
+    refuse_nul,
+)
+from gateway.api.server.asgi import (
+    App,
+    ClientDisconnected,
+    Receive,
+    Scope,
+    Send,
+    came_by_messages,
+    check_encoding,
+    header,
+    send_json,
+)
 from gateway.api.server.middleware import note_caller
-from gateway.api.shapes import Binary, Unix, one_of, shape, shown
+from gateway.api.shapes import Binary, Json, Unix, one_of, shape, shown
 from gateway.core import errors
 from gateway.core.types import audit_log
 from gateway.core.types.chat import RequestCaller
@@ -26,12 +47,17 @@ from gateway.documents.files import CallersFiles, FileService, FilesHere, Upload
 
 FORM = "multipart/form-data"
 ANCHOR, SECONDS = "expires_after[anchor]", "expires_after[seconds]"
-FIELDS = ("purpose", ANCHOR, SECONDS)
+LIFETIME_FIELD = "expires_in_seconds"
+"""What Anthropic's clients say in the place of anchor and seconds."""
+FIELDS = ("purpose", ANCHOR, SECONDS, LIFETIME_FIELD)
 MAX_FIELD, MAX_PARTS, MAX_NAME, MAX_TYPE = 1024, 16, 1024, 255
 AROUND = 2**16
 """Bytes that a form may have in addition to the file."""
 MIN_SECONDS, MAX_SECONDS = 3600, 2_592_000
 """The range of `expires_after[seconds]`, as with OpenAI."""
+MAX_LIFETIME = 7_776_000
+"""The most of `expires_in_seconds`, as with Anthropic."""
+PAGE_PREFIX = "page_"
 
 
 class UploadForm:
@@ -41,7 +67,8 @@ class UploadForm:
     def __init__(
         self, scope: Scope, receive: Receive, max_bytes: int, own: tuple[str, ...] = (), file: str = "file"
     ) -> None:
-        """`own`: further fields that the form may have; `file`: the name of the file's field."""
+        """`own`: further fields that the form may have; `file`: the name of the file's field. Only OpenAI's clients
+        name a purpose."""
         check_encoding(scope)
         kind, options = parse_options_header(header(scope, b"content-type") or "")
         self._boundary = options.get("boundary", "")
@@ -57,6 +84,7 @@ class UploadForm:
         self._receive = receive
         self._known = (*FIELDS, *own)
         self._fields: dict[str, str] = {}
+        self._purpose = "user_data" if came_by_messages(scope) else None
         self._file: Any = None
 
     def field(self, name: str) -> str | None:
@@ -96,7 +124,7 @@ class UploadForm:
     def said(self) -> UploadFields:
         """Returns the name and the fields of the file. Raises InvalidRequest: a field is missing or breaks its rule."""
         self.check()
-        purpose = self._fields.get("purpose")
+        purpose = self._fields.get("purpose", self._purpose)
         if purpose is None:
             raise errors.missing("purpose")
         if purpose not in FILE_PURPOSES:
@@ -106,15 +134,19 @@ class UploadForm:
         return UploadFields(name, purpose, kind.replace("\x00", "")[:MAX_TYPE], self._expires_after())
 
     def _expires_after(self) -> float | None:
-        anchor, seconds = self._fields.get(ANCHOR), self._fields.get(SECONDS)
-        if anchor is None and seconds is None:
+        if LIFETIME_FIELD in self._fields:
+            return self._seconds(LIFETIME_FIELD, MAX_LIFETIME)
+        if not self._fields.keys() & {ANCHOR, SECONDS}:
             return None
-        if anchor != "created_at":
+        if self._fields.get(ANCHOR) != "created_at":
             raise errors.invalid(ANCHOR, "must be created_at")
-        text = seconds or ""
+        return self._seconds(SECONDS, MAX_SECONDS)
+
+    def _seconds(self, name: str, most: int) -> int:
+        text = self._fields.get(name, "")
         is_number = text.isascii() and text.isdigit() and len(text) <= 9
-        if not is_number or not MIN_SECONDS <= int(text) <= MAX_SECONDS:
-            raise errors.invalid(SECONDS, f"must be a whole number from {MIN_SECONDS} to {MAX_SECONDS}")
+        if not is_number or not MIN_SECONDS <= int(text) <= most:
+            raise errors.invalid(name, f"must be a whole number from {MIN_SECONDS} to {most}")
         return int(text)
 
     def _begin(self, segment: MultipartSegment) -> None:
@@ -225,6 +257,20 @@ def as_file(record: FileRecord) -> FileObject:
     return shown(FileObject, record, object="file", bytes=record.size, filename=record.name)
 
 
+def as_anthropic_file(record: FileRecord) -> Json:
+    """Converts a file to Anthropic's object of it."""
+    begun, ends = (
+        at and at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for at in (record.created_at, record.expires_at)
+    )
+    said = {"filename": record.name, "mime_type": record.media_type, "size_bytes": record.size}
+    return {"id": record.id, "type": "file", **said, "created_at": begun, "expires_at": ends, "downloadable": True}
+
+
+def file_for(scope: Scope, record: FileRecord) -> FileObject | Json:
+    """Converts a file to the object that a request's API has for it."""
+    return as_anthropic_file(record) if came_by_messages(scope) else as_file(record)
+
+
 Answer = Callable[[RequestCaller, Scope, Receive, Send], Awaitable[None]]
 
 
@@ -286,19 +332,38 @@ class FileEndpoints:
         if scope["method"] == "POST":
             form = UploadForm(scope, receive, self._max_bytes)
             record = await self._files.add(caller, form.pieces(), form.said)
-            await send_json(send, 200, as_file(record), {})
+            await send_json(send, 200, file_for(scope, record), {})
             return
         check_apart(scope, caller, "files")
-        page = await self._files.page(caller.tenant, _query(parameters(scope["query_string"].decode("latin-1"))))
+        query = parameters(scope["query_string"].decode("latin-1"))
+        if came_by_messages(scope):
+            if (page_name := query.get("page")) is not None:  # of later SDKs; earlier ones name the last file
+                query = {**query, "after_id": page_name.removeprefix(PAGE_PREFIX)}
+            await send_json(send, 200, await self._anthropic_page(caller.tenant, anthropic_paging_of(query)), {})
+            return
+        page = await self._files.page(caller.tenant, _query(query))
         await send_json(send, 200, listed([as_file(each) for each in page.found], has_more=page.has_more), {})
+
+    async def _anthropic_page(self, tenant: str, paging: AnthropicPaging) -> Json:
+        refuse_nul(paging.field, paging.cursor)
+        try:
+            page = await self._files.page(tenant, FileQuery(paging.limit, paging.cursor, not paging.is_before))
+        except errors.FileNotFound as error:
+            error.param = paging.field
+            raise
+        found = [as_anthropic_file(each) for each in page.found]
+        told = paging.page(found[::-1] if paging.is_before else found, has_more=page.has_more)
+        behind = page.has_more and not paging.is_before
+        return {**told, "next_page": f"{PAGE_PREFIX}{told['last_id']}" if behind else None}
 
     async def _one(self, caller: RequestCaller, scope: Scope, receive: Receive, send: Send) -> None:
         file_id = scope["path_params"]["file_id"]
         if scope["method"] == "DELETE":
             await self._files.delete(caller.tenant, file_id, audit_log.actor_of(caller))
-            await send_json(send, 200, {"id": file_id, "object": "file", "deleted": True}, {})
+            told = {"type": "file_deleted"} if came_by_messages(scope) else {"object": "file", "deleted": True}
+            await send_json(send, 200, {"id": file_id, **told}, {})
             return
-        await send_json(send, 200, as_file(await self._files.find(caller.tenant, file_id)), {})
+        await send_json(send, 200, file_for(scope, await self._files.find(caller.tenant, file_id)), {})
 
     async def _content(self, caller: RequestCaller, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends all of the content or one range as it is read, as an attachment that no browser shows or runs."""
@@ -348,12 +413,10 @@ class FileEndpoints:
 
 def _query(query: Query) -> FileQuery:
     check_named(query, "after", "purpose")
-    limit = query.get("limit", str(MAX_PAGE))
-    if not (limit.isascii() and limit.isdigit() and len(limit) <= 5 and 1 <= int(limit) <= MAX_PAGE):
-        raise errors.invalid("limit", f"must be a whole number from 1 to {MAX_PAGE}")
+    limit = limit_of(query, MAX_PAGE, MAX_PAGE)
     for name in ("after", "purpose"):
         refuse_nul(name, query.get(name))
-    return FileQuery(int(limit), query.get("after"), newest_first(query, "desc"), query.get("purpose"))
+    return FileQuery(limit, query.get("after"), newest_first(query, "desc"), query.get("purpose"))
 
 
 def _quoted(name: str) -> str:

@@ -11,6 +11,7 @@ from gateway.api.completion_handler import told_headers
 from gateway.api.fields import renamed
 from gateway.api.messages.endpoint import chat_request
 from gateway.api.operations import ModelsEndpoint
+from gateway.api.pagination import anthropic_paging_of, parameters
 from gateway.api.request.validation import RequestArrival
 from gateway.api.server.asgi import Receive, Scope, Send, came_by_messages, json_body, send_json, until_disconnect
 from gateway.api.shapes import Json, shape
@@ -70,11 +71,10 @@ class ListedModels:
         if not came_by_messages(scope):
             await self._models(scope, receive, send)
             return
+        paging = anthropic_paging_of(parameters(scope["query_string"].decode("latin-1")))
         found = await self._models.found(scope)
         if found.get("object") == "list":
-            data = [as_model(each) for each in found["data"]]
-            ids = [each["id"] for each in data] or [None]
-            found = {"data": data, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
+            found = paging.part_of([as_model(each) for each in found["data"]])
         else:
             found = as_model(found)
         await send_json(send, 200, found)

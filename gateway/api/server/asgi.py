@@ -30,7 +30,8 @@ EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-contr
 STREAM_END = b"data: [DONE]\n\n"
 CHAT_PATH = "/v1/chat/completions"
 MESSAGES_PATH = "/v1/messages"
-MODELS_PATH = "/v1/models"
+PATHS_OF_BOTH = ("/v1/models", "/v1/files")
+"""What clients of OpenAI's and of Anthropic's API ask for by the same path."""
 ANTHROPIC_VERSION_HEADER = b"anthropic-version"
 """The header that every client of Anthropic's API sends."""
 CLIENT = "gateway.client"
@@ -68,7 +69,7 @@ class ClientConnection(Protocol):
 def came_by_messages(scope: Scope) -> bool:
     """Returns whether a request is one of Anthropic's API: by its path, or at a shared path by its header."""
     path = scope.get("path", "")
-    if path.startswith(MODELS_PATH):
+    if path.startswith(PATHS_OF_BOTH):
         return any(name == ANTHROPIC_VERSION_HEADER for name, _ in scope["headers"])
     return bool(path == MESSAGES_PATH or path.startswith(MESSAGES_PATH + "/"))
 

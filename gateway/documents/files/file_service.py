@@ -286,13 +286,15 @@ class FilesHere:
             self._without[upstream.api_base] = self._clock.monotonic() + BELIEVED_SECONDS
 
     def _upstream(self, caller: RequestCaller) -> ModelDeployment | None:
-        """Returns the default upstream, where the caller's files might be stored."""
+        """Returns the default upstream, where the caller's files might be stored. It does not know a client that has a
+        key for Anthropic alone."""
         if caller.key is not None:
             return None
         try:
-            return self._router.default("", caller)
+            found = self._router.default("", caller)
         except errors.ModelNotFound:
             return None
+        return found if found.api_key or caller.anthropic_key is None else None
 
 
 def are_relayed(settings: Settings) -> bool:

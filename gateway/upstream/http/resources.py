@@ -85,9 +85,11 @@ class UpstreamModels:
             return []
 
     def _anthropic(self, caller: RequestCaller) -> ModelDeployment:
-        """Returns the deployment from which a client with a key of Anthropic's gets Anthropic's own list."""
+        """Returns the deployment from which a client with a key of Anthropic's gets Anthropic's own list, all in one
+        page."""
         found = self._router.anthropic("", caller)
-        return replace(found, api_base=f"{found.api_base}/v1", key_header="x-api-key", headers=ANTHROPIC_VERSION)
+        base, version = f"{found.api_base}/v1", ANTHROPIC_VERSION
+        return replace(found, api_base=base, key_header="x-api-key", headers=version, query="?limit=1000")
 
     async def _of_default(self, caller: RequestCaller) -> list[dict[str, Any]]:
         return await self._of(self._router.default("", caller))

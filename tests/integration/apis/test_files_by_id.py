@@ -8,6 +8,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
+import httpx
 import pytest
 from PIL import Image
 
@@ -327,6 +328,16 @@ def test_s14_5_an_upstream_without_files(
         answer = bare.post("/files", files={"file": ("a.txt", b"x")}, data={"purpose": "user_data"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "files_not_kept")
     assert "files.serve" in answer.json()["error"]["message"]
+
+
+def test_s14_5_a_key_for_anthropic_is_no_key_for_an_upstreams_files(
+    own_key_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """Its client's uploads are kept here at once: the default upstream would be asked without a key."""
+    named = {"x-api-key": "sk-ant-mine", "anthropic-version": "2023-06-01"}
+    made = httpx.post(f"{own_key_gateway.base_url}/files", headers=named, files={"file": ("a.txt", b"x")})
+    assert (made.status_code, made.json()["type"]) == (200, "file")
+    assert not upstream.requests
 
 
 @pytest.mark.parametrize("road", ["/responses/input_tokens", "/messages/count_tokens", "/compress"])
