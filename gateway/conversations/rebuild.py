@@ -201,10 +201,10 @@ def has_evidence(sent: Sequence[dict[str, Any]], known: int, path: Sequence[Conv
     client with the same messages: it holds the id of a tool call, or enough assistant text (guarantee §3.2).
     `sent`: the messages that were sent. `known`: how many of them are stored with their tool steps. `path`: the stored
     messages. Calls of an `unproven` message are no evidence: another client may have sent them."""
-    worthless = {each for message in path if message.unproven for each in chain.call_ids(message.body)}
+    worthless = {each for message in path if message.unproven for each in chain.issued_ids(message.body)}
     chars = 0
     for index, body in enumerate(sent):
-        ids = [str(body.get("tool_call_id"))] if body["role"] == "tool" else chain.call_ids(body)
+        ids = [str(body.get("tool_call_id"))] if body["role"] == "tool" else chain.issued_ids(body)
         if index < known and not worthless.issuperset(ids):
             return True
         if body["role"] == "assistant":

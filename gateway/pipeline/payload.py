@@ -104,21 +104,27 @@ def _heard(messages: list[Json], request: ChatRequest, deployment: ModelDeployme
     """Converts stored answers with audio, which no upstream takes as it gave them: to ids while audio is asked for,
     else to transcripts. What the client sends is its own, but only the provider of an audio knows its id.
     Raises InvalidRequest: a message of the client's has an id alone, for another API; `param` names it."""
-    own, knows_ids = [message.get("audio") for message in request.messages], deployment.protocol == "openai"
+    own, knows_ids = list(map(_audio_id, request.messages)), deployment.protocol == "openai"
     by_id = knows_ids and "audio" in (request.forward.get("modalities") or ())
     now = request.arrived_at.timestamp() if by_id else None
     found = []
     for message in messages:
-        audio = message.get("audio")
-        if audio is not None and not (knows_ids and audio in own):
+        named = _audio_id(message)
+        at = own.index(named) if named is not None and named in own else None
+        if at is not None and knows_ids:
+            message = request.messages[at]
+        elif message.get("audio") is not None:
             message = items.as_history(message, now=now)
-            if not knows_ids and audio in own and "audio" in message and not message.get("content"):
+            if at is not None and "audio" in message and not message.get("content"):
                 text = "This model does not know the audio of another provider by its id; send its transcript."
-                raise errors.InvalidRequest(
-                    text, param=f"messages[{own.index(audio)}].audio", code="unsupported_parameter"
-                )
+                raise errors.InvalidRequest(text, param=f"messages[{at}].audio", code="unsupported_parameter")
         found.append(message)
     return found
+
+
+def _audio_id(message: Json) -> Any:
+    audio = message.get("audio")
+    return audio.get("id") if isinstance(audio, dict) else audio
 
 
 def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json]:

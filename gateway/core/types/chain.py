@@ -106,6 +106,13 @@ def _call(call: Mapping[str, Any]) -> list[Any]:
     return [call.get("id"), function.get("name"), given, call.get("custom")]
 
 
+def issued_ids(message: Mapping[str, Any]) -> list[str]:
+    """Returns the ids that a provider gave to what an answer holds: those of its calls and of its audio."""
+    audio = message.get("audio")
+    named = audio.get("id") if isinstance(audio, dict) else None
+    return [*call_ids(message), *([str(named)] if named else ())]
+
+
 def message_digest(message: Mapping[str, Any]) -> str:
     """Returns a message's digest, 40 hex digits, equal for messages that count as the same (guarantee §3.1)."""
     words = message.get("content")

@@ -202,6 +202,22 @@ def test_s1_an_answer_that_was_spoken_is_told_as_each_upstream_takes_it(
         assert {k: v for k, v in seen.body["messages"][1].items() if v} == {"role": "assistant", **told}
 
 
+def test_s1_an_audio_by_its_id_is_told_as_each_upstream_takes_it(
+    client: OpenAI, provider: MockProvider, upstream: MockUpstream
+) -> None:
+    """As OpenAI's clients send it again: as it came where it was made, elsewhere as the transcript that is stored."""
+    said = {"id": "audio_own", "transcript": "Rain.", "data": "AAAA", "expires_at": 4e9}
+    upstream.reply(message={"content": None, "audio": said})
+    first: Any = client.chat.completions.create(model="gpt-4o", messages=[ASK])
+    spoken: Any = {"role": "assistant", "audio": {"id": "audio_own"}}
+    again = [ASK, spoken, user("And now?")]
+    for named in ({}, {"conversation": conversation_of(first)}):
+        client.chat.completions.create(model="gpt-4o", messages=again, extra_body=named)
+        assert upstream.last.body["messages"] == again
+        client.chat.completions.create(model="claude", messages=again, extra_body=named)
+        assert provider.last.body["messages"][1]["content"] == [{"type": "text", "text": "Rain."}]
+
+
 @pytest.mark.parametrize("model", ["claude", "gemini"])
 def test_s7_1_what_a_provider_cannot_take_at_all_is_a_400_that_says_so(
     client: OpenAI, provider: MockProvider, upstream: MockUpstream, model: str
