@@ -434,8 +434,9 @@ def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:
     system: list[Block] = []
     turns: list[Json] = []
     ids = CallPairs()
-    for message in messages:
+    for index, message in enumerate(messages):
         role = message.get("role")
+        _check_sound(message.get("content"), index)
         if role in INSTRUCTION_ROLES and not turns:
             system += _with_breakpoint(_said(message.get("content")), message)
             continue
@@ -456,6 +457,13 @@ def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:
         if any(map(_is_blank, turn["content"])):  # an all-blank message stays: its sender is to learn of the error
             turn["content"] = [block for block in turn["content"] if not _is_blank(block)] or turn["content"]
     return [block for block in system if not _is_blank(block)], turns
+
+
+def _check_sound(content: Any, index: int) -> None:
+    for number, part in enumerate(content if isinstance(content, list) else ()):
+        if isinstance(part, dict) and part.get("type") == "input_audio":
+            param = f"messages[{index}].content[{number}]"
+            raise errors.InvalidRequest("This model takes no sound.", param=param, code="unsupported_parameter")
 
 
 class CallPairs:
@@ -559,8 +567,6 @@ def _part(part: Any) -> Iterator[Block]:
         yield {**_document(part["file"]), **(part.get(ANTHROPIC_BLOCK) or {}), **kept}
     elif kind == "refusal":
         yield {"type": "text", "text": str(part.get("refusal") or "")}
-    elif kind == "input_audio":
-        raise errors.InvalidRequest("This model takes no sound.", param="messages", code="unsupported_parameter")
     elif kind == ANTHROPIC_BLOCK:  # verbatim, with the cache mark of its part
         if isinstance(block := part.get(ANTHROPIC_BLOCK), dict):
             yield {**block, BREAKPOINT: part[BREAKPOINT]} if part.get(BREAKPOINT) else block

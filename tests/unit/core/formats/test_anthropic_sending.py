@@ -171,8 +171,10 @@ def test_s10_9_documents_and_sound() -> None:
     assert sent(text) == {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "ABC"}}
     assert sent({"type": "file", "file": {"file_id": "file_1"}})["source"] == {"type": "file", "file_id": "file_1"}
     assert sent({"type": "image_url", "image_url": {"url": "https://e.org/a.png"}})["source"]["type"] == "url"
-    with pytest.raises(InvalidRequest):
-        sent({"type": "input_audio", "input_audio": {}})
+    messages, sound = [{"role": "user", "content": "hear"}], {"type": "input_audio", "input_audio": {}}
+    with pytest.raises(InvalidRequest) as refused:
+        as_turns([*messages, {"role": "user", "content": [{"type": "text", "text": "this"}, sound]}])
+    assert refused.value.param == "messages[1].content[1]"
 
 
 def test_s14_6_a_picture_by_an_id_that_is_not_kept_here_goes_up_as_it_came() -> None:
