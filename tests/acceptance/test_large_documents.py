@@ -1,7 +1,6 @@
 """Documents of many megabytes: answered from what bears on the question, within bounds of memory (guarantee §7)."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import orjson
@@ -54,14 +53,6 @@ def test_s7_a_document_of_fifty_megabytes(warm_gateway: GatewayProcess, upstream
     assert warm_gateway.peak_mb() - before < MAX_AT_ONCE_MB
     _ask(warm_gateway, "short")  # by now what was given back is back
     assert warm_gateway.rss_mb() - before < MAX_AFTER_MB
-
-
-def test_s7_two_at_once_take_turns(warm_gateway: GatewayProcess, upstream: MockUpstream, document: str) -> None:
-    before = warm_gateway.rss_mb()
-    with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda n: _ask(warm_gateway, f"{n} {document}"), range(2)))
-    assert [answer.status_code for answer in answers] == [200] * 2
-    assert warm_gateway.peak_mb() - before < 1.5 * MAX_AT_ONCE_MB
 
 
 def test_s7_a_streamed_answer_has_a_limit_of_its_size(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
