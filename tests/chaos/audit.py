@@ -68,8 +68,3 @@ def _asked(storage_url: str, questions: Sequence[str]) -> list[list[dict[str, An
 def broken_rules(storage_url: str) -> dict[str, list[dict[str, Any]]]:
     """The rules that the database breaks, with the rows that do."""
     return {rule: found for rule, sql in RULES.items() if (found := rows(storage_url, sql))}
-
-
-def turns_in(storage_url: str, marker: str) -> int:
-    """How many stored messages hold the marker."""
-    return len(rows(storage_url, f"{WHOLE} WHERE {BODY} LIKE '%{marker}%'"))

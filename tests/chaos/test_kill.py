@@ -1,4 +1,5 @@
-"""`kill -9` between any two moments of a turn, on each storage (guarantee §3.6)."""
+"""`kill -9` between any two moments of a turn, while many clients talk in all the ways in which clients continue
+(guarantee §3.6, §3.7), and what is billed of it (§6.10)."""
 
 import json
 import threading
@@ -9,30 +10,43 @@ import httpx
 import pytest
 
 from tests.chaos.audit import broken_rules, rows
-from tests.chaos.kill_loop import MOMENTS, KillLoop
+from tests.chaos.storm import MOMENTS, Storm
 from tests.support.answers import http, user
 from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
 from tests.support.internal_models import InternalModels, Shown, every
 from tests.support.mock_upstream import MockUpstream
+from tests.support.postgres import Postgres
 from tests.support.process import wait_until
 from tests.support.relayed import completion_events
 from tests.support.reply import Reply
 
-MANY = 30
+QUIET = {"log_level": "warning"}
 
 
-@pytest.mark.parametrize("kills", [len(MOMENTS), pytest.param(MANY, marks=pytest.mark.chaos)])
-def test_s3_6_kills_lose_no_acknowledged_turn_and_leave_no_half_or_doubled_one(
+@pytest.mark.parametrize("kills", [2 * len(MOMENTS), pytest.param(80, marks=pytest.mark.chaos)])
+async def test_s3_6_kills_under_load_lose_double_or_halve_no_turn(
     start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str, kills: int
 ) -> None:
-    """§3.6: at least once at each moment: before the call, while the model answers, around the commit, after it."""
-    loop = KillLoop(start_gateway({"storage": {"url": storage_url}}), upstream, storage_url, seed=kills)
-    loop.run(kills)
-    assert loop.acknowledged >= max(1, kills // 6), "kills after the acknowledgement"
-    assert loop.acknowledged + loop.kept + loop.lost <= kills
-    if kills == MANY:
-        assert loop.lost >= kills // 4, "kills before the commit"
+    """§3.6, §3.7: what was acknowledged is there once, whole, in its place and billed, by id, session or neither."""
+    gateway = start_gateway({"storage": {"url": storage_url}, "server": QUIET})
+    await kept_through(kills, Storm([gateway], upstream, storage_url, seed=1))
+
+
+@pytest.mark.chaos
+async def test_s3_7_kills_of_two_gateways_on_one_database_lose_double_or_halve_no_turn(
+    start_gateway: GatewayFactory, upstream: MockUpstream, postgres: Postgres
+) -> None:
+    """§3.7: clients of both share conversations; one is killed while the other goes on."""
+    storage_url = postgres.new_database()
+    gateways = [start_gateway({"storage": {"url": storage_url}, "server": QUIET}) for _ in range(2)]
+    await kept_through(60, Storm(gateways, upstream, storage_url, seed=2))
+
+
+async def kept_through(kills: int, storm: Storm) -> None:
+    await storm.run(kills)
+    assert storm.broken >= kills // 2, "requests that a kill broke off"
+    assert storm.acknowledged >= 3 * kills, "turns that are there to be lost"
 
 
 def twelve() -> list[tuple[str, dict[str, Any]]]:

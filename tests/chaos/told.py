@@ -1,7 +1,6 @@
 """What a client was told of one chat request, whose server may be gone at any byte of it."""
 
 import json
-import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,12 +35,6 @@ class Told:
             return self.received.decode("utf-8", "replace") if failed else None
         return f"{self.status}: {self.received.decode('utf-8', 'replace')}" if self.whole else None
 
-    @property
-    def completion_id(self) -> str:
-        """The id of an acknowledged answer."""
-        bodies = self._chunks() if self.body.get("stream") else [json.loads(self.received)]
-        return str(bodies[0]["id"])
-
     def answers(self) -> list[Json]:
         """The messages of an acknowledged answer, by choice."""
         if not self.body.get("stream"):
@@ -70,29 +63,6 @@ async def ask(client: httpx.AsyncClient, url: str, body: Json) -> Told:
     except httpx.TransportError:
         pass  # the server is gone: what has been received so far says what was acknowledged
     return told
-
-
-def ask_in_a_thread(url: str, body: Json) -> tuple[Told, threading.Event]:
-    """The same in a thread of its own: what it has been told so far, and an event that is set at the end."""
-    told, ended = Told(body), threading.Event()
-
-    def run() -> None:
-        try:
-            with (
-                httpx.Client(trust_env=False, timeout=30) as client,
-                client.stream("POST", f"{url}/v1/chat/completions", json=body) as answer,
-            ):
-                _begin(told, answer)
-                for piece in answer.iter_bytes():
-                    told.received += piece
-                told.whole = True
-        except httpx.TransportError:
-            pass
-        finally:
-            ended.set()
-
-    threading.Thread(target=run, daemon=True).start()
-    return told, ended
 
 
 def _begin(told: Told, answer: httpx.Response) -> None:
