@@ -100,9 +100,22 @@ class BuiltContext:
         return replace(self, cached=tuple(dict.fromkeys((*self.cached, *digests)))) if digests else self
 
 
+def propose(
+    inputs: ContextInputs, counter: ports.TokenCounter, ranking: RequestRanking, has_planner: bool
+) -> WindowProposal:
+    """Measures the inputs and decides without a plan; see `decide`."""
+    measured = measure(inputs, counter, ranking)
+    roomy = with_room(measured) if measured.unreduced.new_pass else measured
+    proposal = decide(roomy, has_planner)
+    if proposal.fitted.new_pass and roomy is not measured:  # the space made is too small for the question
+        return decide(measured, has_planner)
+    return proposal
+
+
 def render(proposal: WindowProposal, final: FinalFit, result: PlanResult | None) -> BuiltContext:
-    """Returns the finished context with its figures. Fitting has rendered the messages already, since tokens are
-    counted in the form that is sent upstream."""
+    """Economises, and returns the finished context with its figures. Fitting has rendered the messages already, since
+    tokens are counted in the form that is sent upstream."""
+    proposal, final = economised(proposal, final)
     measured, settings = proposal.measured, proposal.measured.inputs.settings
     utilization = _utilization(measured, final.fitted, settings.warning_threshold)
     utilization.planning_reason = proposal.decision.reason
@@ -418,7 +431,6 @@ class ContextManager:
                 final = await ranking.run(
                     small, fit_as_planned, proposal, result.planned, result.fallback_reason, access.scope.calls
                 )
-        proposal, final = await ranking.run(small, economised, proposal, final)
         built = await ranking.run(small, render, proposal, final, result)
         if request.options.whole:
             check_whole(built, budget)
@@ -449,17 +461,10 @@ class ContextManager:
     async def _proposed(
         self, inputs: ContextInputs, access: PlannerAccess, ranking: RequestRanking
     ) -> tuple[WindowProposal, RequestPlanners | None]:
-        small, counter = inputs.is_small, self._counters.counter(inputs.facts)
+        planners = self._planning.planners(inputs.request, access) if self._planning is not None else None
+        counter = self._counters.counter(inputs.facts)
         with self._hooks.on_step("fit"):
-            measured = await ranking.run(small, measure, inputs, counter, ranking)
-            roomy = await ranking.run(small, with_room, measured) if measured.unreduced.new_pass else measured
-            planners = None
-            if self._planning is not None and decision.may_be_planned(inputs.request.options, measured.material):
-                planners = self._planning.planners(inputs.request, access)
-            proposal = await ranking.run(small, decide, roomy, planners is not None)
-            if proposal.fitted.new_pass and roomy is not measured:  # the space made is too small for the question
-                proposal = await ranking.run(small, decide, measured, planners is not None)
-            return proposal, planners
+            return await ranking.run(inputs.is_small, propose, inputs, counter, ranking, planners is not None), planners
 
     async def _planned(
         self, proposal: WindowProposal, planners: RequestPlanners | None, ranking: RequestRanking
