@@ -190,6 +190,16 @@ def family_in(text: str) -> ModelFamily:
     return next(each for each in FAMILIES if each.names.search(text.lower()))
 
 
+NOT_READ_BY_CLAUDE = {"input_audio": "sound", "video_url": "video"}
+"""Parts that no model of Anthropic's takes, and what they are."""
+
+
+def as_read_by_claude(part: dict[str, Any]) -> dict[str, Any]:
+    """Returns a text in the place of a part that no model of Anthropic's takes; any other part unchanged."""
+    name = NOT_READ_BY_CLAUDE.get(str(part.get("type")))
+    return part if name is None else {"type": "text", "text": f"({name}: not readable here)"}
+
+
 def is_routed(deployment: ModelDeployment) -> bool:
     """Returns whether a deployment is a router, which passes requests on."""
     return deployment.route.startswith(ROUTERS) or ROUTER_ADDRESS in deployment.api_base

@@ -602,8 +602,6 @@ async def _call_nowhere(library: LitellmLibrary) -> None:
 # Chats as litellm's translation to the APIs of Anthropic and Gemini needs them: it drops, merges or invents what those
 # lack.
 
-NOT_TAKEN = {"input_audio": "sound", "video_url": "video"}
-"""Parts that no model of Anthropic's takes."""
 TAKEN = frozenset(("text", "refusal", "image_url", "file", "document", "guarded_text", "grounding_source", "query"))
 TAKEN_IN_RESULTS = frozenset(("text", "image_url", "file", "tool_reference"))
 """Parts that litellm translates for models of Anthropic's; it drops all others."""
@@ -723,7 +721,7 @@ def _check(parts: Sequence[Any], taken: Collection[str] | None, where: str) -> N
             continue
         kind, param = str(part.get("type")), f"{where}[{number}]"
         if taken is not None and kind not in taken:
-            text = f"This model takes no {NOT_TAKEN.get(kind, f'part of type {kind[:64]} here')}."
+            text = f"This model takes no {upstreams.NOT_READ_BY_CLAUDE.get(kind, f'part of type {kind[:64]} here')}."
             raise errors.InvalidRequest(text, param=param, code="unsupported_parameter")
         names, said = PART_FIELDS.get(kind, ()), part.get(kind)
         if not names:

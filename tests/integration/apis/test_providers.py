@@ -5,9 +5,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from openai import BadRequestError, OpenAI
 
+from gateway.core.types.upstreams import NOT_READ_BY_CLAUDE
 from tests.chaos.audit import all_rows
 from tests.support import anthropic_wire, gemini_wire
 from tests.support.answers import Json, chat, conversation_of, http, read_stream, user, wait_for_bill
@@ -216,6 +218,27 @@ def test_s1_an_audio_by_its_id_is_told_as_each_upstream_takes_it(
         assert upstream.last.body["messages"] == again
         client.chat.completions.create(model="claude", messages=again, extra_body=named)
         assert provider.last.body["messages"][1]["content"] == [{"type": "text", "text": "Rain."}]
+
+
+@pytest.mark.parametrize("kind", ["input_audio", "video_url"])
+def test_s10_stored_sounds_do_not_end_a_conversation_with_claude(
+    client: OpenAI, provider: MockProvider, upstream: MockUpstream, kind: str
+) -> None:
+    """They are told as text by each API; what a client sends itself is refused by its place."""
+    upstream.strict = False  # other servers than OpenAI's take video
+    part: Any = {"type": kind, kind: {"url": "https://e.org/a", "data": "AAAA", "format": "wav"}}
+    heard: Any = user([{"type": "text", "text": f"What is this {kind}?"}, part])
+    first = client.chat.completions.create(model="gpt-4o", messages=[heard])
+    named = {"conversation": conversation_of(first)}
+    client.chat.completions.create(model="claude", messages=[user("And now?")], extra_body=named)
+    told = provider.last.body["messages"][0]["content"]
+    assert told[1]["text"] == f"({NOT_READ_BY_CLAUDE[kind]}: not readable here)"
+    asked = {"model": "claude", "max_tokens": 9, "messages": [user("And by Messages?")], **named}
+    client.post("/messages", body=asked, cast_to=httpx.Response)
+    assert provider.last.body["messages"][0]["content"] == told
+    with pytest.raises(BadRequestError) as refused:
+        client.chat.completions.create(model="claude", messages=[ASK, heard])
+    assert refused.value.param == "messages[1].content[1]"
 
 
 @pytest.mark.parametrize("model", ["claude", "gemini"])

@@ -13,6 +13,7 @@ from gateway.core.formats.anthropic.edits import applied, with_iterations
 from gateway.core.formats.anthropic.request_parser import BETA, BLOCK_ORDER, PAGE_CITED, PICTURES_NOTE
 from gateway.core.formats.tool_calls import CallIds
 from gateway.core.jsons import Json
+from gateway.core.types import upstreams
 from gateway.core.types.bill import cache_tokens
 from gateway.core.types.chat import COMPLETION_FIELDS
 from gateway.core.types.content_parts import dicts_of
@@ -436,7 +437,7 @@ def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:
     ids = CallPairs()
     for index, message in enumerate(messages):
         role = message.get("role")
-        _check_sound(message.get("content"), index)
+        _check_parts(message.get("content"), index)
         if role in INSTRUCTION_ROLES and not turns:
             system += _with_breakpoint(_said(message.get("content")), message)
             continue
@@ -459,11 +460,12 @@ def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:
     return [block for block in system if not _is_blank(block)], turns
 
 
-def _check_sound(content: Any, index: int) -> None:
+def _check_parts(content: Any, index: int) -> None:
     for number, part in enumerate(content if isinstance(content, list) else ()):
-        if isinstance(part, dict) and part.get("type") == "input_audio":
+        name = upstreams.NOT_READ_BY_CLAUDE.get(str(part.get("type"))) if isinstance(part, dict) else None
+        if name is not None:
             param = f"messages[{index}].content[{number}]"
-            raise errors.InvalidRequest("This model takes no sound.", param=param, code="unsupported_parameter")
+            raise errors.InvalidRequest(f"This model takes no {name}.", param=param, code="unsupported_parameter")
 
 
 class CallPairs:
