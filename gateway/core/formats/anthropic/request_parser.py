@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, ClassVar, NamedTuple
 
-from gateway.core import errors, jsons
+from gateway.core import errors, ids, jsons
 from gateway.core.formats.anthropic.edits import COVERED, CompactedMessages, edits_of
 from gateway.core.frozen_records import record
 from gateway.core.ids import FILE
@@ -583,6 +583,10 @@ def read_request(
     if user is not None:
         chat["user"] = user
     fields = {name: value for name, value in body.items() if name not in ANTHROPIC_SAID_FIELDS and value is not None}
+    metadata = fields.get("metadata")
+    if isinstance(metadata, dict) and str(metadata.get("conversation_id")).startswith(ids.CONVERSATION):
+        chat["metadata"] = {"conversation_id": metadata["conversation_id"]}  # Anthropic refuses it
+        fields["metadata"] = {name: value for name, value in metadata.items() if name != "conversation_id"}
     needs = [*reader.needs]
     hosted = [("mcp_servers", "mcp_servers")] if fields.get("mcp_servers") else []
     _read_tools(body, chat, fields, needs, hosted)

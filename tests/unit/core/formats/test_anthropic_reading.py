@@ -268,3 +268,12 @@ def test_s10_7_a_chats_model_reads_that_a_tool_failed(content: Any, told: Any) -
     (*_, found) = plain_messages(read, thoughts=False)
     assert found == {"role": "tool", "tool_call_id": "c", "content": content if told is None else told}
     assert read[-1]["is_error"]
+
+
+def test_s2_a_conversation_that_metadata_name_is_the_gateways_own() -> None:
+    """It is not sent to Anthropic, which takes no such field; what else names something is the client's affair."""
+    found = read(metadata={"user_id": "ann", "conversation_id": "conv_1"})
+    assert found.chat["metadata"] == {"conversation_id": "conv_1"}
+    assert found.native.fields["metadata"] == {"user_id": "ann"}
+    found = read(metadata={"conversation_id": "mine"})
+    assert (found.chat.get("metadata"), found.native.fields["metadata"]) == (None, {"conversation_id": "mine"})
