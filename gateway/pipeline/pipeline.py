@@ -70,7 +70,7 @@ async def relay(
     `stack`: holds the upstream call open; `on_committed`: called after turn and bill are committed.
     Raises GatewayError: the stream broke off; its cost is in the ledger by then."""
     request = run.asked
-    chunks = ChunkRelay(run.completion_id, request.choices, request.include_usage)
+    chunks = ChunkRelay(run.completion_id, request.choices, request.include_usage, _envelope(request))
     record = chunks.record
     batches = opened.batches()
 
@@ -110,6 +110,11 @@ async def relay(
     await receiver.send(chunks.final(settled.fields(), settled.usage))
 
 
+def _envelope(request: ChatRequest) -> dict[str, Any]:
+    """Returns what SDKs read of each answer, for upstreams that leave it out."""
+    return {"created": int(request.arrived_at.timestamp()), "model": request.model}
+
+
 T = TypeVar("T")
 
 
@@ -138,6 +143,7 @@ class Pipeline:
 
         async def ask() -> JsonAnswer:
             answer = await self._attempts.whole_answer(run)
+            answer = replace(answer, body={"object": "chat.completion", **_envelope(request), **answer.body})
             run.set_answer_reader(partial(UpstreamOutcome.of, answer))
             return answer
 

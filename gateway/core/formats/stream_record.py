@@ -138,8 +138,13 @@ class ChunkRelay:
     A chunk without choices is never relayed: upstream's own fields in it move to the next one.
     """
 
-    def __init__(self, completion_id: str, choices: int, include_usage: bool) -> None:
+    def __init__(
+        self, completion_id: str, choices: int, include_usage: bool, envelope: dict[str, Any] | None = None
+    ) -> None:
+        """`envelope`: fields of every chunk that an upstream may have left out."""
         self.record = StreamRecord(choices)
+        self._envelope = {"object": "chat.completion.chunk", **(envelope or {})}
+        self.record.envelope.update(envelope or {})
         self._id = completion_id
         self._include_usage = include_usage
         self._extras: dict[str, Any] = {}
@@ -154,7 +159,7 @@ class ChunkRelay:
             if not chunk.get("choices"):
                 self._extras.update({k: v for k, v in chunk.items() if k not in CHUNK_FIELDS and v is not None})
                 continue
-            out = {**self._extras, **chunk, "id": self._id} if self._extras else {**chunk, "id": self._id}
+            out = {**self._envelope, **self._extras, **chunk, "id": self._id}
             self._extras = {}
             if self._include_usage:
                 out["usage"] = None

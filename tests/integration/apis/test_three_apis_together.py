@@ -1,5 +1,6 @@
 """§10, §13: what the three APIs share at their edges: paths, sums, and what is kept of whom."""
 
+import time
 from typing import Any
 
 import httpx
@@ -42,6 +43,24 @@ def test_s13_4_usage_counts_what_each_api_asked(gateway: GatewayProcess) -> None
         page = httpx.get(f"{gateway.base_url}/organization/usage/completions", params=asked, timeout=30).json()
         counted += sum(each["num_model_requests"] for bucket in page["data"] for each in bucket["results"])
     assert counted == 3
+
+
+def test_s1_an_answer_without_its_frame_gets_one(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """SDKs raise where a model or a time is missing."""
+    began = int(time.time())
+    for path, asked in (("chat/completions", {"messages": [SAID]}), ("responses", {"input": "hello"})):
+        upstream.reply(json={"choices": [{"message": {"content": "hi"}}]})
+        made = post(gateway, path, **asked).json()
+        assert (made["model"], made.get("created", made.get("created_at")) >= began) == ("gpt-4o", True)
+        assert made["object"] in ("chat.completion", "response")
+
+
+def test_s2_metadata_name_a_conversation_by_each_api(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    first = post(gateway, "chat/completions", messages=[SAID]).json()["conversation"]
+    named = {"metadata": {"conversation_id": first["id"]}}
+    for path, asked in (("responses", {"input": "more"}), ("messages", {"messages": [SAID], "max_tokens": 9})):
+        assert post(gateway, path, **asked, **named).json()["conversation"] == first
+        assert "metadata" not in upstream.last.body
 
 
 @pytest.mark.parametrize("path", ["responses/", "messages/"])

@@ -36,6 +36,17 @@ def test_chunks_pass_at_once_under_the_gateways_id_but_for_the_finish_chunk() ->
     assert [each["choices"] for each in out] == [each["choices"] for each in PLAIN[:4]]
 
 
+def test_what_sdks_read_of_each_chunk_is_there_whatever_the_upstream_leaves_out() -> None:
+    relay = ChunkRelay("chatcmpl-own", 1, True, {"created": 7, "model": "asked"})
+    bare = [{"choices": chunk("a")["choices"]}, {"model": "told", "choices": chunk(None, "stop")["choices"]}]
+    out = relay.push(bare, dict)
+    relay.conclude()
+    out += relay.final(dict(BILL), USAGE)
+    assert [each["model"] for each in out] == ["asked", "told", "told"]
+    assert {(each["object"], each["created"]) for each in out} == {("chat.completion.chunk", 7)}
+    assert (relay.record.completion()["model"], relay.record.completion()["created"]) == ("told", 7)
+
+
 def test_what_is_known_stands_on_the_first_chunk_and_the_bill_on_the_finish_chunk_alone() -> None:
     out = [each for step in relayed(PLAIN) for each in step]
     assert [each.get("response_metadata") for each in out] == [{"known": True}, None, None, {"bill": True}]
