@@ -103,11 +103,14 @@ def price_call(
 
 
 def price_internal(call: bill.InternalCall) -> bill.CallCost:
-    """Prices a call of an internal model. An embedder has no output: its input price is all of its price."""
-    prices = call.prices
-    if call.purpose == "embedder" and "input_cost_per_token" in prices:
-        prices = {"output_cost_per_token": ZERO, **prices}
-    return price_call(call.purpose, call.route, call.usage, prices, estimated=call.estimated)
+    """Prices a call of an internal model."""
+    return price_call(call.purpose, call.route, call.usage, internal_prices(call), estimated=call.estimated)
+
+
+def internal_prices(call: bill.InternalCall) -> Mapping[str, Decimal]:
+    """Returns the prices of an internal model. An embedder has no output: its input price is all of its price."""
+    is_whole = call.purpose == "embedder" and "input_cost_per_token" in call.prices
+    return {"output_cost_per_token": ZERO, **call.prices} if is_whole else call.prices
 
 
 def planning_usage(calls: Sequence[bill.CallCost]) -> bill.ContextPlanningUsage:

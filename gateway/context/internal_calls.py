@@ -298,8 +298,6 @@ class OpenBill:
     budget: CallBudget
     begin: Begin | None = None
     """Awaited before each call, with the call's prompt as its usage."""
-    reserve: Begin | None = None
-    """Awaited before each call, with the most that it can use."""
 
 
 @record
@@ -357,8 +355,8 @@ class BilledModel:
         # Counting may load a vocabulary: streams of other requests must not wait for that.
         most = await asyncio.to_thread(self.most, ask)
         try:
-            if self.open_bill.reserve is not None:
-                await self.open_bill.reserve(most)
+            if (reserve := self.open_bill.scope.reserve) is not None:
+                await reserve(most)
         except errors.GatewayError as error:
             raise agents.OverBudget(f"{ask.purpose}_over_cost_ceiling") from error
         self.open_bill.budget.reserve(most)

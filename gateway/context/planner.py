@@ -317,14 +317,13 @@ class PlannerAccess:
     """Whose internal models one request may use, and which calls it has made.
 
     `scope` names the caller, and gets each call, even if the context cannot be made. `result` is the plan of an earlier
-    context of the same request: no model is asked twice. `begin` and `reserve` are those of `OpenBill`.
+    context of the same request: no model is asked twice. `begin` is that of `OpenBill`.
     """
 
     deployment: ModelDeployment | None = None
     scope: upstreams.CallScope = field(default_factory=upstreams.CallScope)
     result: PlanResult | None = None
     begin: Begin | None = None
-    reserve: Begin | None = None
 
 
 @record
@@ -425,7 +424,7 @@ class ContextPlanning:
             return None
         config = ModelConfig.from_request(request, self._settings)
         call_budget = CallBudget.of(self._settings, self._models.clock)
-        bill = OpenBill(access.scope, call_budget, access.begin, access.reserve)
+        bill = OpenBill(access.scope, call_budget, access.begin)
 
         def served(name: str) -> InternalModel | None:
             return self._models.served(name, primary, bill, chosen=name in config.chosen)

@@ -225,7 +225,7 @@ class RequestPreparer:
         plan = prepared.plan if prepared.context is not None else run.prepared.plan
         begin = partial(self._settlement.open_calls.begin, run, prepared)
         held = budgets.InternalReservation(request.admission)
-        access = PlannerAccess(prepared.wire.deployment, run.scope, plan, begin, held.reserve)
+        access = PlannerAccess(prepared.wire.deployment, replace(run.scope, reserve=held.reserve), plan, begin)
         shown, reports = history, []
         for hook in prepared.features.on_inputs:
             if (read := await hook(prepared, shown, budget)) is not None:

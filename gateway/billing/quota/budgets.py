@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from gateway.billing.cost import estimated_cost
+from gateway.billing.cost import estimated_cost, internal_prices
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.instrumentation import logs
@@ -99,7 +99,7 @@ class InternalReservation:
             return
         usage = bill.usage_of(call.usage)
         async with self._lock:
-            more = most_cost(call.prices, usage.prompt_tokens, usage.completion_tokens, None)
+            more = most_cost(internal_prices(call), usage.prompt_tokens, usage.completion_tokens, None)
             await self._admission.reserve(None if more is None else self._most + more, 0)
             self._most += more or 0
 

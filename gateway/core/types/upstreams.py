@@ -6,7 +6,7 @@ what an operator configures, is elsewhere; which fields of messages are a provid
 """
 
 import re
-from collections.abc import AsyncIterable, Callable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from dataclasses import field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -218,7 +218,8 @@ OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
 @record
 class CallScope:
     """For whom and for what a model is called, and where that is recorded (guarantee §12.9). `calls` are those for the
-    bill; `warnings` those of the answer; `reported` is the usage of answers that are still being checked."""
+    bill; `warnings` those of the answer; `reported` is the usage of answers that are still being checked. `reserve` is
+    awaited before each call of an internal model, with the most that it can use, where a budget may refuse it."""
 
     caller: RequestCaller = field(default_factory=lambda: RequestCaller(""))
     request_id: str | None = None
@@ -226,6 +227,7 @@ class CallScope:
     calls: list[InternalCall] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     reported: list[dict[str, Any]] = field(default_factory=list)
+    reserve: Callable[[InternalCall], Awaitable[None]] | None = None
 
     def made_for(self, purpose: str) -> "CallScope":
         """Returns the scope for a call with another purpose, on the same bill."""

@@ -72,8 +72,8 @@ class TurnSummarizer:
         Raises InternalModelFailed: no model may be asked, or none answers usably; the message gives the reason."""
         request, call_budget = turns.request, internal_calls.CallBudget.of(self.settings, self.clock)
         config = decision.ModelConfig.from_request(request, self.settings)
-        scope = upstreams.CallScope(request.caller, request.request_id, calls=spent)
-        open_bill = internal_calls.OpenBill(scope, call_budget, reserve=held.reserve)
+        scope = upstreams.CallScope(request.caller, request.request_id, calls=spent, reserve=held.reserve)
+        open_bill = internal_calls.OpenBill(scope, call_budget)
         name = config.summarizer
         model = self.models.served(name, turns.deployment, open_bill, chosen=name in config.chosen)
         if model is None:

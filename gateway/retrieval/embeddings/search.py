@@ -242,6 +242,12 @@ class VectorSearch:
             return False
         texts = [each.text for each in portion]
         tariff = self.embedder.tariff()
+        if tariff is not None and self.scope.reserve is not None:
+            most = await asyncio.to_thread(tariff.count, texts)
+            try:
+                await self.scope.reserve(_call(tariff, {"prompt_tokens": most}, True))
+            except errors.GatewayError as error:
+                return self._failed(error)
         try:
             async with asyncio.timeout(left):
                 found = await self.embedder.embed(texts, self.scope)

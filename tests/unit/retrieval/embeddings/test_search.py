@@ -4,6 +4,7 @@ what is kept afterwards."""
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from gateway.core import errors
 from gateway.core.types import relevance
 from gateway.core.types.artifacts import cache_group
+from gateway.core.types.bill import InternalCall
 from gateway.core.types.chat import RequestCaller
 from gateway.core.types.upstreams import CallScope
 from gateway.retrieval.embeddings.search import (
@@ -123,6 +125,23 @@ async def test_a_fault_leaves_the_rest_without_vectors(fault: Exception, billed:
     assert len(embedder.asked) == 1
     assert [(each.usage["prompt_tokens"], each.estimated) for each in search.scope.calls] == billed
     assert isinstance(fault, errors.GatewayError) or not billed
+
+
+async def test_s12_3_a_call_that_no_budget_has_room_for_is_not_made() -> None:
+    """What it may cost is reserved before it is made; what was made by then is used."""
+    embedder = Scripted(HandClock(), paid=True)
+    search = searching(embedder)
+    reserved: list[int] = []
+
+    async def reserve(call: InternalCall) -> None:
+        reserved.append(call.usage["prompt_tokens"])
+        if len(reserved) > 1:
+            raise errors.BudgetExceeded("used up")
+
+    search.scope = replace(search.scope, reserve=reserve)
+    assert len(await search.find(texts("a", "a text longer than one call", "b"))) == 1
+    assert (reserved, embedder.asked) == ([1, 1], [["a"]])
+    assert search.warnings == ["embedder_failed"]
 
 
 @pytest.mark.parametrize("ends", ["the deadline", "its request"])
