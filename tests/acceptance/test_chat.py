@@ -7,7 +7,7 @@ import pytest
 from openai import NotFoundError
 from pydantic import BaseModel
 
-from tests.support.answers import Json, bill_of, conversation_of, http, stored, user
+from tests.support.answers import Json, bill_of, conversation_of, http, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -38,23 +38,6 @@ def test_s1_a_chat(gateway: GatewayProcess, upstream: MockUpstream, make_client:
     assert "mock" not in answer.id
     assert conversation_of(answer).startswith("conv_")
     assert bill_of(answer)["context_utilization"]["strategy"] == "passthrough"
-
-
-def test_s1_parallel_tool_calls_and_several_choices(
-    one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
-) -> None:
-    """Several calls in one message, several choices in one answer."""
-    tools: Any = UNKNOWN["tools"]
-    client = make_client(one_gateway)
-    upstream.reply(text=None, tool_calls=[("f", {"x": 1}), ("f", {"x": 2})])
-    calls = client.chat.completions.create(model="gpt-4o", messages=ASK, tools=tools).choices[0].message.tool_calls
-    assert [c.function.arguments for c in calls or [] if c.type == "function"] == ['{"x": 1}', '{"x": 2}']
-    upstream.reply(text="same")
-    answer = client.chat.completions.create(model="gpt-4o", messages=ASK, n=3)
-    assert [c.message.content for c in answer.choices] == ["same", "same [choice 1]", "same [choice 2]"]
-    assert [c["message"]["content"] for c in stored(one_gateway, answer.id)["choices"]] == [
-        c.message.content for c in answer.choices
-    ]
 
 
 class City(BaseModel):

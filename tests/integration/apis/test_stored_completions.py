@@ -167,24 +167,6 @@ def test_s6_a_client_deletes_what_it_lists(shop: Shop, order: Any) -> None:
             shop.bob.chat.completions.list(after=gone[0])
 
 
-def test_s8_another_tenants_do_not_exist(shop: Shop) -> None:
-    """By id, in a list, as a place to go on from, by conversation."""
-    mine = shop.bob.chat.completions
-    assert [each.id for each in mine.list()] == [shop.bobs.id]
-    assert [each.id for each in mine.list(metadata={"team": "red"})] == [shop.bobs.id]
-    made_up = "chatcmpl-00000000000000000000000000000000"
-    for name in (shop.first.id, bill_of(shop.first)["request_id"], made_up):
-        with pytest.raises(openai.NotFoundError) as unknown:
-            mine.retrieve(name)
-        assert unknown.value.code == "completion_not_found"
-        with pytest.raises(openai.NotFoundError) as nowhere:
-            mine.list(after=name)
-        assert (nowhere.value.code, nowhere.value.param) == ("completion_not_found", "after")
-    with pytest.raises(openai.NotFoundError) as closed:
-        mine.list(extra_query={"conversation": conversation_of(shop.first)})
-    assert closed.value.code == "conversation_not_found"
-
-
 @pytest.mark.parametrize(
     ("query", "param"),
     [

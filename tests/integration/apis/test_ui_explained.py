@@ -7,7 +7,6 @@ import io
 import re
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
 
 import httpx
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from tests.support.answers import Json, assistant, exact, user
 from tests.support.command import gateway_command
 from tests.support.documents import keeper, lamps, prose
-from tests.support.factory import GatewayFactory, shared_gateway
+from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, decision, every, plan_of
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -25,10 +24,6 @@ from tests.support.tool_loop import ASK, LOOP, TOOLS, result
 from tests.support.web_page import PageClient, WebPage, checked
 
 QUESTION = user("Who is the keeper of lamp 41?")
-HOSTILE = (
-    "<script>alert(1)</script><img src=x onerror=alert(2)> [click](javascript:alert(3)) "
-    "\u202egnp.exe\u202c\x1b[31m \"'>"
-)
 
 
 explained = shared_gateway({"context": {"planning": "auto"}, "upstream": {"unlisted": "relay"}})
@@ -276,46 +271,6 @@ def test_s13_3_what_is_not_stored_is_said_with_its_reason(team: Team, browser: B
     browser.read(f"/ui/conversations/{team.conversation}", 404)
 
 
-def test_s13_3_a_turn_that_broke_off_says_so(team: Team, browser: Browser) -> None:
-    team.upstream.reply(text="Half of it is here", cut_after=3)
-    body: Json = {"model": "gpt-4o", "messages": [user("Tell me")], "stream": True}
-    with team.client.stream("POST", "/chat/completions", json=body) as answer:
-        request_id, text = answer.headers["x-request-id"], "".join(answer.iter_text())
-    team.conversation = re.findall(r"conv_[0-9a-f]+", text)[0]
-    assert "partial" in text_of(browser.conversation(team))
-    assert "partial" in text_of(browser.request(request_id))
-
-
-def test_s13_3_a_request_that_failed_says_so(team: Team, browser: Browser) -> None:
-    team.upstream.reply(status=400, json={"error": {"message": "no", "type": "invalid_request_error"}})
-    body: Json = {"model": "gpt-4o", "messages": [user("Fail")]}
-    answer = team.post("/chat/completions", body)
-    assert answer.status_code == 400
-    read = text_of(browser.request(answer.headers["x-request-id"]))
-    assert "failed" in read
-    assert "It failed before an answer" in read or "None of its messages is stored" in read
-
-
-def test_s13_3_what_somebody_wrote_is_inert(team: Team, browser: Browser) -> None:
-    team.upstream.reply(text=HOSTILE)
-    answer = chat(
-        team,
-        {"role": "system", "content": HOSTILE},
-        user(HOSTILE),
-        attachments=[{"title": HOSTILE, "content": HOSTILE * 3, "source": HOSTILE}],
-        metadata={"note": HOSTILE[:500]},
-    )
-    for page in (browser.request(answer["response_metadata"]["request_id"]), browser.conversation(team)):
-        assert "<script>alert" not in page
-        assert "<img src=x" not in page
-        assert 'href="javascript' not in page
-        assert "\x1b" not in page
-        assert html.escape("<script>alert(1)</script>", quote=False) in page
-        for each in re.finditer("\u202e", page):
-            before = page[: each.start()]
-            assert before.rfind("<bdi") > before.rfind("</bdi>"), "a mark of direction is isolated"
-
-
 def test_s13_3_a_message_of_a_megabyte_is_cut_and_can_be_saved(team: Team, browser: Browser) -> None:
     words = "".join(f"line {number} <b>\n" for number in range(70_000))
     assert len(words) > 1_000_000
@@ -346,27 +301,3 @@ def test_s13_3_what_is_not_there_is_not_found(team: Team, browser: Browser) -> N
         "requests/x%00y",
     ):
         browser.read(f"/ui/{path}", 404)
-
-
-def test_s13_3_a_viewer_sees_its_own_tenant_alone(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
-    keys: list[Any] = [
-        {"key": "sk-tenant-a", "tenant": "a"},
-        {"key": "sk-tenant-b", "tenant": "b"},
-        {"key": "sk-look-b", "tenant": "b", "roles": ["viewer"]},
-        {"key": "sk-admin-of-all", "tenant": "ops", "roles": ["admin"]},
-    ]
-    gateway = start_gateway({"auth": {"keys": keys}})
-    upstream.handler = lambda _: Reply(text="Hello.")
-    with httpx.Client(base_url=gateway.url, timeout=30) as client:
-        body = {"model": "gpt-4o", "messages": [user("Of tenant a")]}
-        answer = client.post("/v1/chat/completions", json=body, headers={"authorization": "Bearer sk-tenant-a"}).json()
-    paths = (
-        f"/ui/requests/{answer['response_metadata']['request_id']}",
-        f"/ui/conversations/{answer['conversation']['id']}",
-    )
-    for key, status in (("sk-look-b", 404), ("sk-admin-of-all", 200)):
-        with Browser(gateway.url) as browser:
-            assert browser.log_in(key).status_code == 303
-            for path in paths:
-                found = browser.read(path, status)
-                assert ("Of tenant a" in found) == (status == 200)

@@ -15,7 +15,7 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import free_port
 from tests.support.scraping import scrape, total
-from tests.support.web_page import SECURE_HEADERS, PageClient, WebPage, checked
+from tests.support.web_page import SECURE_HEADERS, PageClient, checked
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -81,33 +81,6 @@ def test_s13_2_conversations_are_found(one_gateway: GatewayProcess, browser: Pag
         refused = browser.get(f"/ui/conversations?{bad}")
         assert refused.status_code == 400, bad
         checked(refused)
-
-
-def test_s13_2_pages_of_conversations_have_each_once(start_gateway: GatewayFactory) -> None:
-    """There and back, over the pages of a list that is longer than one."""
-    gateway = start_gateway()
-    asked = [chat(gateway, f"question {number}") for number in range(120)]
-    with PageClient(gateway.url) as browser:
-        seen: list[str] = []
-        address, addresses = "/ui/conversations", []
-        while address:
-            document = browser.get(address).text
-            addresses.append(address)
-            seen += conversations(document)
-            address = beside(document, "next")
-        assert seen == asked[::-1]
-        assert len(addresses) == 3
-        back = beside(document, "prev")
-        assert conversations(browser.get(back).text) == asked[20:70][::-1]
-
-
-def conversations(document: str) -> list[str]:
-    return [link.rpartition("/")[2] for link in WebPage(document).links if link.startswith("/ui/conversations/conv_")]
-
-
-def beside(document: str, rel: str) -> str:
-    found = re.search(rf'rel="{rel}" href="([^"]+)"', document)
-    return found.group(1).replace("&amp;", "&") if found else ""
 
 
 def test_s13_2_sums_are_exact_and_say_what_they_lack(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
-from openai import BadRequestError
 
-from tests.support.agent_session import HOWS, TOOLS, AgentSession, How, breaks
+from tests.support.agent_session import TOOLS, AgentSession, breaks
 from tests.support.answers import Json, http, used, user
 from tests.support.documents import keeper, prompt_tokens, prose
 from tests.support.factory import ClientFactory, GatewayFactory
@@ -217,36 +216,6 @@ def test_s11_12_without_storage_pins_count_for_the_request(
     assert holding(upstream.last.body["messages"], "conversation_memory") == []
 
 
-@pytest.mark.parametrize("how", HOWS)
-def test_s11_12_a_pinned_result_stands_with_its_call(gateway: GatewayProcess, upstream: MockUpstream, how: How) -> None:
-    """§11.12: in the window it is shown in full, whatever is reduced; behind it as text, with its arguments."""
-    session = AgentSession(upstream, [gateway], how, name=f"pins {how}")
-    session.turn("Which lamp?", [f"{keeper(1)} {prose(1, 150)}"], "Lamp 1.")
-    if session.conversation is not None and how == "id":
-        with http(gateway, "sk-test") as client:
-            path = f"/conversations/{session.conversation}/items"
-            items = client.get(f"{path}?order=asc").json()["data"]
-            result = next(item for item in items if item["type"] == "function_call_output")
-            assert client.post(f"{path}/{result['id']}", json={"pinned": True}).json()["pinned"] is True
-    else:
-        session.said = []
-        session.conversation, session.name = None, f"pins {how} again"
-        upstream.reply(message=_calls("call_pin"))
-        session.ask([user("Which lamp?")])
-        upstream.reply(text="Lamp 1.")
-        result = {"role": "tool", "tool_call_id": "call_pin", "content": f"{keeper(1)} {prose(1, 150)}"}
-        session.ask([{**result, "pinned": True}])
-    for turn in range(2, 12):
-        session.turn(f"And {turn}?", [f"{keeper(turn)} {prose(turn, 120)}"], prose(turn, 250))
-    for messages in session.forwarded[3:]:
-        places = holding(messages, f"{keeper(1)} {prose(1, 150)}")
-        assert len(places) == 1
-        assert prompt_tokens({"messages": messages}) <= BUDGET
-    text = session.forwarded[-1][0]["content"]
-    assert f"{keeper(1)} {prose(1, 150)}" in text
-    assert re.search(r'<pinned_message speaker="tool" tool="search" arguments=', text)
-
-
 def _calls(name: str) -> Json:
     function = {"name": "search", "arguments": '{"query": "lamp"}'}
     return {
@@ -272,22 +241,6 @@ def test_s11_12_a_resend_keeps_the_pin_and_may_pin(gateway: GatewayProcess, upst
             session.turn(f"And {turn}?", [prose(turn, 250)], prose(20 + turn, 300))
         assert all(len(holding(messages, FACT)) == 1 for messages in session.forwarded)
         assert session.bills[-1]["memory"]["pinned"] == 1
-
-
-def test_s11_12_what_cannot_all_be_kept_names_the_sizes(chat: Chat) -> None:
-    """§11.12: a 400 as any overflow, with the tokens of system messages, pinned messages and the current one."""
-    chat.say({"role": "system", "content": "Be brief."}, user("Hi"))
-    chat.say({**user(prose(1, 1150)), "pinned": True})
-    with pytest.raises(BadRequestError) as refused:
-        chat.say({**user(prose(2, 1150)), "pinned": True})
-    error = refused.value
-    assert (error.code, error.param) == ("context_length_exceeded", "messages")
-    assert re.search(r"This model's maximum context length is \d+ tokens\.", str(error))
-    found = re.search(
-        r"System messages take (\d+) tokens, pinned messages (\d+), .* step (\d+), .* 2400 tokens", str(error)
-    )
-    assert found is not None
-    assert min(int(found[2]), int(found[3])) > 1000
 
 
 @pytest.mark.parametrize("value", [None, "yes", 1, []])

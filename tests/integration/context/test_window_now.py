@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import httpx
-
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.documents import keeper, lamps, prose
 from tests.support.mock_upstream import Reply
 from tests.support.team import Team
@@ -100,24 +98,3 @@ def test_s11_8_without_an_answered_request_there_are_nulls_and_a_reason(team: Te
     bill = ask(team, user("Once more"), context={"mode": "off"})
     found = window(team)
     assert (found["reason"], found["request_id"], found["tokens"]) == ("not_counted", bill["request_id"], 0)
-
-
-def test_s11_8_another_tenants_conversation_does_not_exist(team: Team) -> None:
-    """§8, §11.8."""
-    ask(team, user("Hi"))
-    path = f"/conversations/{team.conversation}/context"
-    with http(team.gateway, "sk-somebody-else") as other:
-        foreign, unknown = other.get(path), other.get("/conversations/conv_nothing/context")
-        assert foreign.status_code == unknown.status_code == other.get(f"{path}?model=%00").status_code == 404
-        assert without_id(foreign) == without_id(unknown)
-        assert foreign.json()["error"]["code"] == "conversation_not_found"
-    empty = team.client.get(path, params={"model": ""})
-    assert (empty.status_code, empty.json()["error"]["param"]) == (400, "model")
-    assert team.post(path, {}).status_code == 405
-    assert team.client.delete(f"/conversations/{team.conversation}").status_code == 200
-    assert team.client.get(path).status_code == 404
-
-
-def without_id(answer: httpx.Response) -> Json:
-    found: Json = answer.json()["error"]
-    return {**found, "message": ""}

@@ -159,6 +159,7 @@ def test_s13_3_an_answer_that_broke_off_says_why(team: Team, browser: PageClient
     with team.client.stream("POST", "/chat/completions", json=body) as answer:
         team.conversation = re.findall(r"conv_[0-9a-f]+", "".join(answer.iter_text()))[0]
     page = read(conversation(browser, team))
+    assert "partial" in read(document(browser, f"/ui/requests/{answer.headers['x-request-id']}"))
     assert "partial" in page
     assert "Ended with an error: upstream" in page
 
@@ -339,6 +340,7 @@ def test_s13_3_walls_between_tenants(module_start_gateway: GatewayFactory, upstr
             token = browser.token("/ui/conversations")
             replay = browser.post(f"/ui/requests/{names['a']}/replay", {"csrf": token, "model": "small"})
             assert replay.status_code == status
+            assert browser.get(f"/ui/requests/{names['a']}").status_code == status
             page = browser.get(f"/ui/conversations/{conversations['a']}")
             assert page.status_code == status
             if status == 200:

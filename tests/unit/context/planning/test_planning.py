@@ -9,7 +9,7 @@ from tests.support.answers import Json, assistant, chat, exact, http, read_strea
 from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.factory import GatewayFactory, default_config, shared_gateway
 from tests.support.gateway_process import GatewayProcess
-from tests.support.internal_models import InternalModels, Shown, decision, every, plan_of, shown
+from tests.support.internal_models import InternalModels, decision, every, plan_of, shown
 from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import Reply
 
@@ -90,18 +90,6 @@ def test_s5_a_planner_that_fails_costs_quality_and_never_the_answer(
     assert (told["strategy"], told["llm_planning_used"]) == ("heuristic", False)
     assert told["fallback_reason"].startswith(reason)
     assert told["planning_usage"]["planner"]["calls"] == 1
-    assert keeper(41) in text_of(models.answered[0])
-
-
-def test_s5_forgotten_artifacts_get_the_heuristic_strategy(planning: GatewayProcess, upstream: MockUpstream) -> None:
-    """A plan that names one of two: the other is searched for the question all the same."""
-
-    def plan(artifacts: list[Shown]) -> Reply:
-        return plan_of(*(decision(a.artifact_id, "rag_extract") for a in artifacts if "Tides" in a.source))
-
-    upstream.handler = models = InternalModels(plan)
-    answer = ask(planning, LONG, TIDES)
-    assert used(answer)["llm_planning_used"] is True
     assert keeper(41) in text_of(models.answered[0])
 
 

@@ -71,16 +71,6 @@ def test_s5_a_capable_planner_can_be_trusted(start_gateway: GatewayFactory, upst
     assert records["Lamps"]["strategy"] == "exclude"
 
 
-def test_s5_the_question_stays_one_of_the_queries(planning: GatewayProcess, upstream: MockUpstream) -> None:
-    """Four search queries for something else do not keep out what the question asks for."""
-    elsewhere = tuple(f"{keeper(n)} Lamp {n}" for n in (3, 7, 11, 13))
-    upstream.handler = models = InternalModels(lambda artifacts: plan_of(queries=elsewhere))
-    answer = chat(planning, model="small", messages=[QUESTION], attachments=[LONG])
-    assert used(answer)["llm_planning_used"] is True
-    assert keeper(41) in text_of(models.answered[0])
-    assert keeper(7) in text_of(models.answered[0])
-
-
 @pytest.mark.parametrize("model", ["small", "dear"])
 def test_s5_what_was_decided_stands_and_costs_nothing_again(
     planning: GatewayProcess, upstream: MockUpstream, model: str
