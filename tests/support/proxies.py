@@ -169,41 +169,6 @@ class Balancer(ForwardingProxy):
         raise ConnectionRefusedError
 
 
-class LossyProxy(ForwardingProxy):
-    """Of the next `lose` requests the answers come in whole, and get no further; `lost` are these answers."""
-
-    ENDS = (b"0\r\n\r\n", b"data: [DONE]\n\n")
-
-    def __init__(self, port: int) -> None:
-        self.lose = 0
-        self.lost: list[bytes] = []
-        self._held: dict[socket.socket, bytes] = {}
-        super().__init__(port)
-
-    @property
-    def base_url(self) -> str:
-        """What an OpenAI client takes as its base URL."""
-        return f"http://127.0.0.1:{self.port}/v1"
-
-    def passes(self, piece: bytes, client: socket.socket) -> bool:
-        """Nothing of an answer that is to be lost; its connection ends with it."""
-        if not self.lose:
-            return True
-        held = self._held[client] = self._held.get(client, b"") + piece
-        if self._is_whole(held):
-            self.lose -= 1
-            self.lost.append(held)
-            raise ConnectionAbortedError
-        return False
-
-    def _is_whole(self, answer: bytes) -> bool:
-        head, end, body = answer.partition(b"\r\n\r\n")
-        for line in head.lower().split(b"\r\n") if end else ():
-            if line.startswith(b"content-length:"):
-                return len(body) >= int(line.partition(b":")[2])
-        return bool(end) and answer.endswith(self.ENDS)
-
-
 class CuttingProxy(ForwardingProxy):
     """Before PostgreSQL: cuts a connection at a chosen moment of a transaction that stores a turn.
 

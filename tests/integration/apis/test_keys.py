@@ -208,24 +208,6 @@ def test_s12_2_a_rotated_key_counts_for_its_grace(pair: Pair) -> None:
     wait_until(lambda: status(pair.two, new["key"]) == 401, "the other replica refuses it", timeout=WITHIN)
 
 
-def test_s12_1_only_administrators_make_keys(one: GatewayProcess) -> None:
-    """No self-service: whoever has another role cannot see, make or change one."""
-    key = made(one, roles=["user", "viewer"])
-    for own in (PLAIN, key["key"]):
-        tries: list[tuple[str, str, Json | None]] = [
-            ("POST", "", {"roles": ["admin"]}),
-            ("GET", "", None),
-            ("GET", f"/{key['id']}", None),
-            ("POST", f"/{key['id']}", {"roles": ["admin"]}),
-            ("POST", f"/{key['id']}/rotate", {}),
-            ("DELETE", f"/{key['id']}", None),
-        ]
-        for method, path, body in tries:
-            assert refusal(asked(one, method, path, body, own)) == (403, "permission_denied", None)
-    assert asked(one, "GET", "", key="sk-nobody").status_code == 401
-    assert answered(one, "GET", f"/{key['id']}")["roles"] == ["user", "viewer"]
-
-
 def test_s12_1_what_is_said_of_a_key_is_checked_and_changed(one: GatewayProcess) -> None:
     """Errors name the field; null takes it back to its default; what the configuration says stays."""
     wrong: list[tuple[Json, str]] = [

@@ -183,17 +183,6 @@ def test_s12_2_revoked_on_the_page_it_ends_at_once_and_its_streams_too(
     assert sent(admin, one, name="again").status_code == 409
 
 
-def test_s12_2_rotated_on_the_page_the_old_secret_ends(gateway: GatewayProcess, admin: PageClient) -> None:
-    key_id, secret = made(admin)
-    one = f"/ui/admin/keys/{key_id}"
-    answer = sent(admin, f"{one}/rotate", one, grace_seconds="0")
-    found = re.search(r'value="(sk-gw-[\w-]{43})"', answer.text)
-    assert found
-    assert found[1] != secret
-    assert [status(gateway, each) for each in (secret, found[1])] == [401, 200]
-    assert sent(admin, f"{one}/rotate", one, grace_seconds="1").status_code == 400
-
-
 def test_s12_2_a_login_with_a_replaced_secret_ends_with_its_grace(gateway: GatewayProcess, admin: PageClient) -> None:
     """Who only has the old secret does not look on for the hours of a session."""
     key_id, secret = made(admin, role_viewer="on")
@@ -391,15 +380,6 @@ def test_what_a_key_had_may_stay_though_a_new_key_could_not_have_it(gateway: Gat
     assert sent(admin, one, one, **changed).headers["location"].endswith("=changed")
     wrong = sent(admin, one, one, **{**changed, "models": "left\nbensch", "expires_at": "2020-01-02T00:00:00"})
     assert re.findall(r'<li><a href="#f-(\w+)">', wrong.text) == ["expires_at", "models"]
-
-
-def test_hostile_names_are_text(admin: PageClient) -> None:
-    key_id, _ = made(admin, name=f"{SCRIPT} \u202egnp", owner=f'" onclick="x {SCRIPT}')
-    for path in ("/ui/admin/keys", f"/ui/admin/keys/{key_id}"):
-        answer = admin.get(path)
-        checked(answer)
-        assert SCRIPT not in answer.text
-        assert "&lt;script&gt;" in answer.text
 
 
 def test_a_list_of_keys_has_pages_and_filters(admin: PageClient) -> None:
