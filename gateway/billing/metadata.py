@@ -1,6 +1,6 @@
 """`response_metadata` and the extended `usage` of an answer (guarantee §6)."""
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache
@@ -20,7 +20,6 @@ from gateway.billing.ledger_verification import repriced
 from gateway.core.types import bill, turn
 from gateway.core.types.omitted_records import UNLISTED, OmittedRecords
 
-NONE: Set[int] = frozenset()
 Sums = tuple[bill.CostMetadata, bill.ContextPlanningCost]
 FEW = 10
 """An answer lists new artifacts that nothing was done to if there are no more than these; else it counts them."""
@@ -60,18 +59,16 @@ def response_metadata(known: bill.ResponseMetadata, unlisted: OmittedRecords | N
         data["economics"] = known.economics
     if known.context_utilization is not None:
         used = known.context_utilization
+        listed, counted = _told(used.artifacts_processed, unlisted, lists_standing=known.conversation_id is not None)
         data["context_utilization"] = utilization = {
             **_fields(used),
-            "artifacts_processed": _told(used.artifacts_processed, unlisted.gone if unlisted else NONE),
+            "artifacts_processed": listed,
             "planning_usage": _fields(used.planning_usage),
             "planning_cost": _fields(used.planning_cost),
             "warnings": list(used.warnings),
         }
-        standing = [record for record in utilization["artifacts_processed"] if record.get("standing")]
-        utilization["artifacts_standing"] = counted = _counted(standing)
+        utilization["artifacts_standing"] = counted
         if unlisted is not None:
-            counted["count"] += len(unlisted.gone)
-            counted["chars"] += unlisted.chars
             utilization[UNLISTED] = unlisted.as_json()
         for name in NONE_WHERE_UNTOLD:
             if utilization[name] is None:
@@ -133,13 +130,23 @@ def with_citations(metadata: dict[str, Any], cited: dict[str, Any] | None) -> di
     return metadata if cited is None else {**metadata, **cited}
 
 
-def _told(records: Sequence[bill.ArtifactUsageRecord], gone: Set[int]) -> list[dict[str, Any]]:
-    """Renders the records; untouched new ones count as standing where they are more than an answer lists."""
-    if not records:
-        return []
+def _told(
+    records: Sequence[bill.ArtifactUsageRecord], unlisted: OmittedRecords | None, *, lists_standing: bool
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """Renders the records, and counts those that stand; untouched new ones do where they are more than an answer lists.
+    `lists_standing`: those are listed, too, but for `unlisted`: where no conversation is stored, none explains them."""
+    count, chars = (len(unlisted.gone), unlisted.chars) if unlisted is not None else (0, 0)
     many = sum(record.untouched and not record.standing for record in records) > FEW
-    left = [record for record in records if id(record) not in gone] if gone else records
-    return [_record(record, standing=record.standing or (many and record.untouched)) for record in left]
+    found = []
+    for record in records:
+        if unlisted is not None and id(record) in unlisted.gone:
+            continue
+        standing = record.standing or (many and record.untouched)
+        if standing:
+            count, chars = count + 1, chars + record.processed_size_chars
+        if lists_standing or not standing:
+            found.append(_record(record, standing=standing))
+    return found, {"count": count, "chars": chars}
 
 
 def _counted(records: Sequence[dict[str, Any]]) -> dict[str, int]:

@@ -3,7 +3,7 @@ as local servers repeat ids (guarantee §3.3, §4 I3); as their model was sent t
 or client may not receive (ADR 12). Agents' routing markers are kept apart from their text."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -91,9 +91,7 @@ def check_answered(bodies: Sequence[dict[str, Any]], offset: int, known: int = 0
     `known`: how many of the messages were in an earlier request that was answered.
     Raises InvalidRequest: a call is left unanswered; names `messages[i]`, counted from `offset`."""
     open_calls: list[str] = []
-    at = first = max(0, min(known, len(bodies)) - 1)
-    while first and bodies[first]["role"] in tool_steps.RESULT_ROLES:
-        at = first = first - 1
+    at = first = last_step(bodies, known)
     for index, body in enumerate((*bodies[first:], {"role": "end"}), first):
         if body["role"] == "tool":
             answered = str(body.get("tool_call_id"))
@@ -104,6 +102,14 @@ def check_answered(bodies: Sequence[dict[str, Any]], offset: int, known: int = 0
             text = f"The tool call {open_calls[0]!r} has no result after {name}."
             raise errors.InvalidRequest(text, param=name, code="tool_call_unanswered")
         open_calls, at = chain.call_ids(body), index
+
+
+def last_step(bodies: Sequence[Mapping[str, Any]], count: int) -> int:
+    """Returns the index of the message, among the first `count`, whose results may still follow."""
+    at = max(0, min(count, len(bodies)) - 1)
+    while at and bodies[at]["role"] in tool_steps.RESULT_ROLES:
+        at -= 1
+    return at
 
 
 def whole_until(messages: Sequence[ConversationMessage], notes: MessageCache) -> int:

@@ -420,7 +420,8 @@ def _rebuilt(
 def _new_conversation(request: ChatRequest, sent: SentChain, options: RebuildOptions) -> ConversationHistory:
     messages = _new_messages(sent, 0, 0)
     if request.plain is None:  # else there are no calls
-        message_forms.check_pairs(messages, 0, len(sent.instructions))
+        whole = message_forms.last_step(sent.bodies, sent.known)
+        message_forms.check_pairs(messages, 0, len(sent.instructions), whole)
     return ConversationHistory(
         conversation_id=ids.new_id(ids.CONVERSATION) if options.remembers else None,
         created=True,

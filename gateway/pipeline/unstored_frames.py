@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from math import inf
+from operator import is_
 from typing import Any
 
-from gateway.context import compact
+from gateway.context import BuiltContext, compact
 from gateway.context.assembly import ARTIFACT_ID
 from gateway.context.window import PromptCounter
 from gateway.core import errors, jsons, ports
@@ -303,9 +304,9 @@ def _payload(prepared: PreparedRequest, key: _FrameKey, now: int, ttl: float) ->
     assert history is not None
     assert built is not None
     assert built.material is not None
-    numbered = enumerate(history.new_messages, history.stored)
-    new = [message.stored_as(str(i), request.arrived_at) for i, message in numbered]
-    made, before = new_frame(request.model, history, built, built.material, new), history.frame
+    made, before = None, history.frame
+    if not _is_as_it_came(request, built, before):
+        made = new_frame(request.model, history, built, built.material, _named(request, history))
     if made is None:
         is_near = built.fitted.tokens >= NEAR_SHARE * (prepared.budget.tokens or inf)
         if kept is None and not is_near:
@@ -316,8 +317,28 @@ def _payload(prepared: PreparedRequest, key: _FrameKey, now: int, ttl: float) ->
     else:
         frame = made.frame if made.full or before is None else before.followed_by(made.frame)
     return _FrameWriter(history, kept if before is not None and not (made and made.full) else None, key, now).encoded(
-        frame, [*history.messages[: history.stored], *new], built.counting, set(made.frame.forms) if made else set()
+        frame,
+        [*history.messages[: history.stored], *_named(request, history)],
+        built.counting,
+        set(made.frame.forms) if made else set(),
     )
+
+
+def _is_as_it_came(request: ChatRequest, built: BuiltContext, before: PromptFrame | None) -> bool:
+    """Returns whether all is forwarded as the client sent it, now as before: then there is no new frame."""
+    fitted = built.fitted
+    if fitted.new_pass or fitted.moved or fitted.selection.renderings or built.plan is not None:
+        return False
+    if before is not None and (before.forms or before.borrowed):
+        return False
+    sent, came = fitted.forwarded.messages, request.messages
+    return len(sent) == len(came) and all(map(is_, sent, came))
+
+
+def _named(request: ChatRequest, history: ConversationHistory) -> list[ConversationMessage]:
+    """Returns the new messages under their numbers in the conversation."""
+    numbered = enumerate(history.new_messages, history.stored)
+    return [message.stored_as(str(i), request.arrived_at) for i, message in numbered]
 
 
 class _FrameWriter:
