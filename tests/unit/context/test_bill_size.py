@@ -73,6 +73,19 @@ def test_s6_2_also_where_hundreds_of_steps_had_to_leave(one_gateway: GatewayProc
     assert min(listed, omitted) > 0
 
 
+def test_s6_2_a_bill_without_a_conversation_counts_what_stands(
+    one_gateway: GatewayProcess, upstream: MockUpstream
+) -> None:
+    """Of a request that is not stored there is nothing that a list of it would explain."""
+    messages = [user("Find the page."), *steps(STEPS)]
+    upstream.reply(text="yes")
+    answer = chat(one_gateway, model="gpt-4o", messages=messages, store=False)
+    left = stored(one_gateway, answer["response_metadata"]["request_id"])
+    assert len(json.dumps(left, default=str)) < SMALL
+    chars = sum(len(message["content"]) for message in messages[2::2])
+    assert used(left)["artifacts_standing"] == {"count": STEPS, "chars": chars}
+
+
 def test_s6_2_what_a_request_decided_is_listed_and_what_stands_is_counted(
     one_gateway: GatewayProcess, upstream: MockUpstream
 ) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.message_forms import check_pairs, forwardable, without_open_calls
+from gateway.conversations.message_forms import check_pairs, forwardable, last_step, without_open_calls
 from gateway.core.errors import InvalidRequest
 from tests.support.answers import chat, http
 from tests.support.factory import GatewayFactory
@@ -47,6 +47,21 @@ def test_a_broken_pair_is_a_400_that_names_the_clients_message(
     with pytest.raises(InvalidRequest) as raised:
         check_pairs(stored(messages), first_sent, offset)
     assert (raised.value.status, raised.value.param, raised.value.code) == (400, param, code)
+
+
+def broken(messages: list[dict[str, Any]], whole: int = 0) -> tuple[str | None, str | None] | None:
+    try:
+        check_pairs(stored(messages), 0, 0, whole)
+    except InvalidRequest as error:
+        return error.param, error.code
+    return None
+
+
+@pytest.mark.parametrize("known", WHOLE.values(), ids=list(WHOLE))
+def test_what_is_known_to_pair_is_not_looked_at_again_and_what_follows_it_is(known: list[dict[str, Any]]) -> None:
+    for messages, _, _, _, _ in BROKEN.values():
+        new = [*known, *messages]
+        assert broken(new, last_step(new, len(known))) == broken(new) != broken(new, len(new))
 
 
 @pytest.mark.parametrize("messages", WHOLE.values(), ids=list(WHOLE))
