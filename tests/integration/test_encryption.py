@@ -102,14 +102,6 @@ async def test_s12_11_nothing_that_was_said_is_stored_in_clear(open_with: Opened
     assert not [value for value in values if value[len(head)] == OF_COLUMN], "a value is bound to no row"
 
 
-async def test_without_a_key_it_is_stored_as_it_was_said(open_with: Opened) -> None:
-    transactions = await open_with(None)
-    await say(transactions, "conv_1")
-    text = await stored(transactions)
-    assert CANARY in text
-    assert PREFIX not in text
-
-
 async def test_s12_11_a_value_that_was_moved_to_another_row_is_refused(open_with: Opened) -> None:
     transactions = await open_with(FIRST)
     await say(transactions, "conv_1", "mine")

@@ -237,21 +237,6 @@ async def test_resending_everything_doubles_nothing_and_loses_nothing(
     assert (brief.base, brief.digests) == (history.base, history.digests)
 
 
-@FEW
-@given(pairs=turns, other=turns)
-async def test_the_longest_beginning_that_is_known_is_not_stored_again(
-    store: ConversationStore, tenant: str, pairs: list[tuple[str, str]], other: list[tuple[str, str]]
-) -> None:
-    path, sent = chat_of(pairs), [*chat_of(other), user("new")]
-    history = await rebuild(store, tenant, await grown(store, tenant, path), sent)
-    shared = next((i for i, (a, b) in enumerate(zip(path, sent, strict=False)) if a != b), min(len(path), len(sent)))
-    if shared:
-        assert bodies(history) == sent
-        assert len(history.new_messages) == len(sent) - shared
-    else:
-        assert bodies(history)[-len(sent) :] == sent
-
-
 PATH = [user("q1"), assistant(None, "c1"), tool("c1", "r1"), assistant("a1"), user("q2"), assistant("a2")]
 
 

@@ -128,31 +128,6 @@ def test_s3_1_any_edit_is_a_difference(one_gateway: GatewayProcess, upstream: Mo
     assert upstream.last.body["messages"] == longer
 
 
-ANSWERS: dict[str, Json] = {
-    "a refusal": {"role": "assistant", "content": None, "refusal": "I will not."},
-    "reasoning": {
-        "role": "assistant",
-        "content": "so",
-        "reasoning_content": "because",
-        "reasoning_details": [{"n": 1}],
-    },
-}
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_s1_an_answer_is_put_back_as_it_was(gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
-    """What a model needs back is kept verbatim with the message and put in front of a delta."""
-    upstream.reply(message=ANSWERS[name])
-    first = chat(gateway, model="gpt-4o", messages=[U1])
-    chat(gateway, model="gpt-4o", messages=[U2], conversation=first["conversation"])
-    question, answer, again = upstream.last.body["messages"]
-    assert (question, again) == (U1, U2)
-    assert answer["role"] == "assistant"
-    assert {k: v for k, v in answer.items() if v is not None} == {
-        k: v for k, v in ANSWERS[name].items() if v is not None
-    }
-
-
 def test_s3_4_an_old_branch_is_taken_up_again(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Nothing stored is rewritten: a client that goes back to the first branch gets its tool results restored there."""
     upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [CALL]})
