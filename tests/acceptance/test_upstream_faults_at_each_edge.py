@@ -11,7 +11,7 @@ from tests.support.faults.words import ANTHROPIC, CHAT, RESPONSES
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_s7_a_fault_of_each_class_at_each_edge(crossing: Crossing, way: Way, kind: str) -> None:
-    """It is told in the client's own shape and status, leaves its row in the ledger, and leaks nothing; the next
+    """§10.8: it is told in the client's own shape and status, leaves its row in the ledger, and leaks nothing; the next
     request is answered as if nothing had been."""
     name, fault = next(iter(CLASSES[kind](way.words).items()))
     if kind == "floods":
