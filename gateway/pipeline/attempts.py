@@ -225,6 +225,8 @@ class RequestPreparer:
         plan = prepared.plan if prepared.context is not None else run.prepared.plan
         begin = partial(self._settlement.open_calls.begin, run, prepared)
         held = budgets.InternalReservation(request.admission)
+        if request.admission is not None and not request.options.dry_run:
+            held.beside(self._most(prepared, budget.tokens or 0)[0])
         access = PlannerAccess(prepared.wire.deployment, replace(run.scope, reserve=held.reserve), plan, begin)
         shown, reports = history, []
         for hook in prepared.features.on_inputs:
@@ -249,22 +251,29 @@ class RequestPreparer:
         answer, multiplied by the number of calls that `recall` allows, and what its internal models have cost
         (guarantee §12.3). A dry run reserves that alone: there will be no bill of a primary call.
         Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: the model must not be asked."""
-        request, facts = prepared.request, prepared.facts
+        request = prepared.request
         if request.admission is None:
             return
         spent = sum(keys.picousd(cost.price_internal(call).total or Decimal(0)) for call in run.internal)
         if request.options.dry_run:
             await request.admission.reserve(spent, 0)
             return
-        forward = {**prepared.wire.deployment.parameters, **request.forward}
         prompt = self._prompt_at_most(prepared)
+        most, output = self._most(prepared, prompt)
+        await request.admission.reserve(None if most is None else most + spent, prompt + output)
+
+    def _most(self, prepared: PreparedRequest, prompt: int) -> tuple[int | None, int]:
+        """Returns the most that the primary model may cost in picodollars (None: no known price), and the tokens it
+        may write, for a prompt of so many tokens."""
+        request, facts = prepared.request, prepared.facts
+        forward = {**prepared.wire.deployment.parameters, **request.forward}
         reserved = prepared.budget.reserved_output or self._settings.reserved_output_tokens
         output = budgets.most_output(forward, request.choices, facts.max_output_tokens, reserved)
         kinds = cost.dearer_kinds(facts.prices, forward, prepared.messages)
         most = budgets.most_cost(facts.prices, prompt, output, forward.get("service_tier"), kinds)
         if most is not None and prepared.recall is not None:
             most *= 1 + prepared.recall.left
-        await request.admission.reserve(None if most is None else most + spent, prompt + output)
+        return most, output
 
     def _prompt_at_most(self, prepared: PreparedRequest) -> int:
         context = prepared.context

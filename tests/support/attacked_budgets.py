@@ -15,7 +15,7 @@ CHAT: Json = {"model": "small", **SAID}
 
 SPENT, NARROW, LEAVING, DRY = "gw-key-spent", "gw-key-narrow", "gw-key-leaving", "gw-key-dry"
 
-ALONE = "gw-key-alone"
+ALONE, TIGHT = "gw-key-alone", "gw-key-tight"
 
 BUDGET = [{"usd": "0.0001", "period": "total"}]
 
@@ -51,6 +51,7 @@ def settings_of_metered(upstream: MockUpstream) -> dict[str, Any]:
         {"key": DRY, "tenant": "mallory", "budgets": [{"usd": 0.019, "period": "total"}]},
         {"key": ALONE, "tenant": "mallory", "budgets": [{"usd": 0.1, "period": "total"}]},
         {"key": NARROW, "tenant": "mallory", "limits": {"tpm": 1000}},
+        {"key": TIGHT, "tenant": "mallory", "budgets": [{"usd": 0.0045, "period": "total"}]},
     ]
     return {
         "model_list": models,

@@ -93,6 +93,10 @@ class InternalReservation:
         self._most = 0
         self._lock = asyncio.Lock()
 
+    def beside(self, most: int | None) -> None:
+        """Leaves room for so much more: else what they cost could leave too little for the request itself."""
+        self._most = most or 0
+
     async def reserve(self, call: bill.InternalCall) -> None:
         """Reserves the most that one more call can cost. Raises: as `HeldAdmission.reserve`."""
         if self._admission is None:

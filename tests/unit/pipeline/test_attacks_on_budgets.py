@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.answers import Json, http
-from tests.support.attacked_budgets import ALONE, CHAT, DRY, NARROW, SPENT, ask, is_refused, metered
+from tests.support.attacked_budgets import ALONE, CHAT, DRY, NARROW, SPENT, TIGHT, ask, is_refused, metered
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -18,6 +18,7 @@ from tests.support.process import wait_until
 __all__ = ["metered"]
 
 NOT_LEFT = "planner_over_cost_ceiling"
+PLANNED = {"prompt_tokens": 1000, "completion_tokens": 500, "total_tokens": 1500}
 DEAR, CHEAP = ({"prompt_tokens": n, "completion_tokens": 2, "total_tokens": n + 2} for n in (200, 1))
 
 
@@ -89,15 +90,23 @@ def test_s12_3_a_dry_run_pays_for_its_planner(metered: GatewayProcess, upstream:
     reserved before it is asked, and it is not asked where less is left."""
     document = {"content": "the lamp is red. " * 900, "title": "lamps"}
     body = {**CHAT, "attachments": [document], "context": {"dry_run": True, "planning": "always"}}
-    upstream.handler = lambda record: Reply(
-        usage={"prompt_tokens": 1000, "completion_tokens": 500, "total_tokens": 1500}
-    )
+    upstream.handler = lambda record: Reply(usage=PLANNED)
     bills: list[Json] = []
     while len(bills) < 20 and not (bills and bills[-1]["context_utilization"]["fallback_reason"] == NOT_LEFT):
         bills.append(ask(metered, DRY, body=body).json()["response_metadata"])
     costs = [bill["cost"]["planning_cost"] for bill in bills]
     assert (len(upstream.requests), costs[0], costs[-1]) == (len(bills) - 1, 0.002, 0)
     assert sum(costs) <= 0.019
+
+
+def test_s12_3_a_planner_leaves_enough_for_its_request(metered: GatewayProcess, upstream: MockUpstream) -> None:
+    """It would have been paid, and its request refused for what was left."""
+    upstream.handler = lambda record: Reply(usage=PLANNED)
+    document = {"content": " ".join(f"Lamp {n} is red." for n in range(4000)), "title": "lamps"}
+    answer = ask(metered, TIGHT, body={**CHAT, "attachments": [document], "context": {"planning": "always"}})
+    assert answer.status_code == 200
+    assert answer.json()["response_metadata"]["context_utilization"]["fallback_reason"] == NOT_LEFT
+    assert [record.body["model"] for record in upstream.chats if record.body] == ["small"]
 
 
 @pytest.mark.parametrize(
