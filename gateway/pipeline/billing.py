@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from operator import attrgetter
@@ -41,6 +41,7 @@ log = logs.get_logger("gateway.pipeline.billing")
 OPEN_CALLS_ALIVE_FOR = timedelta(seconds=15)
 """How long other machines consider a process alive after a heartbeat."""
 BEAT_SECONDS = 5.0
+NEVER = datetime.min.replace(tzinfo=UTC)
 KILLED = "process_killed"
 """The error code of bills for processes that died."""
 
@@ -53,6 +54,7 @@ class OpenCalls:
         self._clock = clock
         self._process = ""
         self._alive_until: datetime | None = None
+        self._looked_at = self._spared_until = NEVER
         self._tasks = BackgroundTasks()
 
     async def begin(
@@ -112,13 +114,19 @@ class OpenCalls:
             await self._store.open_call(turn.OpenCallRow(request_id, self._process))
 
     async def look(self) -> int:
-        """Sends one heartbeat if this process has open calls, and bills those of dead processes; returns how many."""
+        """Sends one heartbeat if this process has open calls, and bills those of dead processes; returns how many.
+        After a time in which this process did not reach the storage, others may not have either: they get as long to be
+        heard of again."""
         found, now = await self._store.holders(), self._clock.now()
+        if self._looked_at != NEVER and now - self._looked_at > OPEN_CALLS_ALIVE_FOR:
+            self._spared_until = now + OPEN_CALLS_ALIVE_FOR
+        self._looked_at = now
         if self._process in found:
             await self._store.beat(self._process, now + OPEN_CALLS_ALIVE_FOR)
             self._alive_until = now + OPEN_CALLS_ALIVE_FOR
         others = {name: until for name, until in found.items() if name != self._process}
-        dead = [name for name, until in others.items() if processes.is_dead(name, until, now)]
+        spared = self._spared_until
+        dead = [name for name, until in others.items() if processes.is_dead(name, max(until or spared, spared), now)]
         billed = 0
         while dead and (written := await self._store.bill_open(dead, _entry)):
             billed += written

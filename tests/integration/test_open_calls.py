@@ -97,6 +97,20 @@ async def test_s6_10_a_heartbeat_keeps_long_calls(store: ConversationStore, tena
     assert await left(store) == 0
 
 
+async def test_s6_10_after_an_outage_of_the_storage_each_is_heard_of_again(
+    store: ConversationStore, tenant: str
+) -> None:
+    """§6.10: none could say that it lives; the first that looked billed the running requests of all others."""
+    living, looking = of(store, f"living-{tenant}"), of(store, f"looking-{tenant}")
+    await opened(living, tenant, f"req_{tenant}")
+    assert await looking.look() == 0
+    for seconds, beats, billed in ((60, False, 0), (65, True, 0), (78, False, 0), (81, False, 1)):
+        looking._clock.at = living._clock.at = NOW + timedelta(seconds=seconds)  # type: ignore[attr-defined]
+        assert await looking.look() == billed, seconds
+        if beats:
+            assert await living.look() == 0
+
+
 async def test_s6_10_a_process_that_was_only_thought_dead_stores_no_turn_and_no_second_bill(
     store: ConversationStore, other_store: ConversationStore, tenant: str
 ) -> None:
