@@ -77,7 +77,7 @@ class Conversation:
         return self.told(unlisted)
 
     def told(self, unlisted: omitted_records.OmittedRecords | None) -> Json:
-        known = ResponseMetadata("req_1", None, None, "m", [], None, None, ContextUtilizationMetadata("m"))
+        known = ResponseMetadata("req_1", "conv_1", None, "m", [], None, None, ContextUtilizationMetadata("m"))
         assert known.context_utilization is not None
         known.context_utilization.artifacts_processed = self.records
         return response_metadata(known, unlisted)
