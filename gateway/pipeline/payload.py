@@ -87,9 +87,9 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
     fields = set[str]().union(*messages)
     if "audio" in fields:
         messages = _heard(messages, request, deployment)
-    takes_no_sound = not as_sent and upstreams.becomes_thinking(deployment)
-    if takes_no_sound and _reads_all(request.messages):  # what a client sends now is refused by its place
-        messages = [map_parts(message, upstreams.as_read_by_claude) for message in messages]
+    if not as_sent and upstreams.becomes_thinking(deployment):  # what the client sent itself is refused by its place
+        sent_now = set(map(id, request.messages))
+        messages = [m if id(m) in sent_now else map_parts(m, upstreams.as_read_by_claude) for m in messages]
     if request.native is not None or (not as_sent and has_blocks(messages, fields)):
         tokens = context.fitted.tokens if context is not None else None
         messages, forward, native, cleared = as_upstream_takes(messages, forward, request, deployment, tokens)
@@ -123,10 +123,6 @@ def _heard(messages: list[Json], request: ChatRequest, deployment: ModelDeployme
                 raise errors.InvalidRequest(text, param=f"messages[{at}].audio", code="unsupported_parameter")
         found.append(message)
     return found
-
-
-def _reads_all(messages: Iterable[Json]) -> bool:
-    return all(map_parts(message, upstreams.as_read_by_claude) is message for message in messages)
 
 
 def _audio_id(message: Json) -> Any:

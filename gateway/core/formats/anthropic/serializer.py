@@ -461,7 +461,7 @@ def as_turns(messages: Iterable[Json]) -> tuple[list[Block], list[Json]]:
 
 
 def _check_parts(content: Any, index: int) -> None:
-    for number, part in enumerate(content if isinstance(content, list) else ()):
+    for number, part in enumerate(content if type(content) is list else ()):
         name = upstreams.NOT_READ_BY_CLAUDE.get(str(part.get("type"))) if isinstance(part, dict) else None
         if name is not None:
             param = f"messages[{index}].content[{number}]"
