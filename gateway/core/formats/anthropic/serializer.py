@@ -226,6 +226,8 @@ STOP_REASONS = {
 }
 ANTHROPIC_STOP_REASONS = FINISH.keys() - {"error"}
 """Anthropic's own reasons, which a choice may have in `stop_reason` beside its `finish_reason`."""
+LATER_STOP_REASON = re.compile(r"[a-z]+(?:_[a-z]+)+")
+"""A reason of Anthropic's that is not known here."""
 GATEWAYS_OWN_FIELDS = ("response_metadata", "conversation", "agent")
 """Fields that the gateway adds to an answer (guarantee §6)."""
 ENVELOPE = ("container", "context_management", "diagnostics", "input_transformations", *GATEWAYS_OWN_FIELDS)
@@ -384,6 +386,8 @@ def stopped(choice: Json, stops: Sequence[str], *, calls: bool) -> tuple[str, st
         return said, sequence if isinstance(sequence, str) else None
     if isinstance(said, str) and said in stops:  # as vLLM reports it
         return "stop_sequence", said
+    if isinstance(said, str) and LATER_STOP_REASON.fullmatch(said):
+        return said, None
     reason = STOP_REASONS.get(str(choice.get("finish_reason")), "end_turn")
     return ("tool_use" if calls and reason == "end_turn" else reason), None
 

@@ -49,6 +49,13 @@ def test_a_stop_sequence_that_is_none(odd: Any) -> None:
     MESSAGE.validate_json(json.dumps(as_message(completion(choices=[choice]), "m")), strict=True)
 
 
+@pytest.mark.parametrize(("said", "told"), [("later_reason", "later_reason"), ("<|im_end|>", "end_turn")])
+def test_a_stop_reason_that_is_not_known_here(said: str, told: str) -> None:
+    """§1: Anthropic's later ones are passed on; vLLM names the words that ended an answer in the same field."""
+    choice = {"index": 0, "message": SAID, "finish_reason": "stop", "stop_reason": said}
+    assert as_message(completion(choices=[choice]), "m")["stop_reason"] == told
+
+
 @pytest.mark.parametrize("odd", ODD, ids=str)
 def test_a_stream_that_ends_for_an_odd_reason(odd: Any) -> None:
     events = ResponseEvents(echo({}, store=True))
