@@ -172,7 +172,7 @@ async def test_s2_no_url_of_a_request_is_fetched(provider: respx.Route, stream: 
     message = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
     with pytest.raises(InvalidRequest) as caught:
         await (streamed if stream else complete)(deployment(PRO), message)
-    assert (caught.value.code, caught.value.param) == ("unsupported_url", "messages")
+    assert (caught.value.code, caught.value.param) == ("unsupported_url", "messages[0].content[0]")
     assert not provider.called
 
 

@@ -408,7 +408,7 @@ class _LitellmCall:
         timeout = httpx.Timeout(
             connect=deployment.connect_timeout, read=deployment.first_byte_timeout, write=None, pool=None
         )
-        async with self.translated():
+        async with self.translated(body):
             wanted = arguments(deployment, self._without_hints(body), self._owned())
             if _is_claude(deployment) and not self._litellm.modify_params:  # which makes up a message
                 serializer.check_turns(wanted.get("messages") or ())
@@ -448,14 +448,17 @@ class _LitellmCall:
         return {k: v for k, v in relayed.items() if not k.startswith("anthropic-")}
 
     @contextlib.asynccontextmanager
-    async def translated(self) -> AsyncIterator[None]:
-        """Translates litellm's exceptions into the gateway's."""
+    async def translated(self, body: Mapping[str, Any] | None = None) -> AsyncIterator[None]:
+        """Translates litellm's exceptions into the gateway's. `body`: of the request, before it is answered."""
         try:
             yield
         except errors.GatewayError:
             raise
         except Exception as error:  # litellm lets through whatever its translation of a provider raises
-            raise gateway_error(error, self.wire, self.deployment) from error
+            fault = gateway_error(error, self.wire, self.deployment)
+            if isinstance(fault, errors.InvalidRequest) and fault.code == "unsupported_url" and body is not None:
+                fault.param = place_of_address(body.get("messages") or ())
+            raise fault from error
 
     def _transport(self) -> dict[str, Any]:
         """Returns the gateway's own connections; providers that litellm calls with OpenAI's SDK use their own."""
@@ -734,6 +737,25 @@ def _check(parts: Sequence[Any], taken: Collection[str] | None, where: str) -> N
             raise errors.InvalidRequest(text, param=param)
         if kind == "image_url" and not _is_picture(str(values[0])):
             raise errors.InvalidRequest("A picture is an address, or data:TYPE;base64,DATA.", param=param)
+
+
+def place_of_address(messages: Iterable[Mapping[str, Any]]) -> str:
+    """Returns where the part stands that litellm would have fetched: the first whose address is not of TLS, which no
+    provider takes; else the only one with an address. `messages` if that is not certain."""
+    found = [
+        (url, f"messages[{index}].content[{number}]")
+        for index, message in enumerate(messages)
+        for number, part in enumerate(parts_of(message.get("content")))
+        if isinstance(part, dict) and (url := _address_in(part))
+    ]
+    plain = [place for url, place in found if url.startswith("http:")]
+    return plain[0] if plain else found[0][1] if len(found) == 1 else "messages"
+
+
+def _address_in(part: Mapping[str, Any]) -> str:
+    said = part.get(str(part.get("type")))
+    values = said.values() if isinstance(said, dict) else (said,)
+    return next((value for value in values if isinstance(value, str) and value.startswith("http")), "")
 
 
 def _is_picture(url: str) -> bool:
