@@ -5,6 +5,7 @@ not report, and learns from what it did report.
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
@@ -54,7 +55,7 @@ class OpenCalls:
         self._clock = clock
         self._process = ""
         self._alive_until: datetime | None = None
-        self._looked_at = self._spared_until = NEVER
+        self._looked_at, self._away_until = math.inf, -math.inf
         self._tasks = BackgroundTasks()
 
     async def begin(
@@ -115,24 +116,31 @@ class OpenCalls:
 
     async def look(self) -> int:
         """Sends one heartbeat if this process has open calls, and bills those of dead processes; returns how many.
-        After a time in which this process did not reach the storage, others may not have either: they get as long to be
-        heard of again."""
+        Those that `spares` are not dead, unless this machine knows it."""
         found, now = await self._store.holders(), self._clock.now()
-        if self._looked_at != NEVER and now - self._looked_at > OPEN_CALLS_ALIVE_FOR:
-            self._spared_until = now + OPEN_CALLS_ALIVE_FOR
-        self._looked_at = now
+        if self._is_away():
+            self._away_until = self._clock.monotonic()
+        self._looked_at = self._clock.monotonic()
         if self._process in found:
             await self._store.beat(self._process, now + OPEN_CALLS_ALIVE_FOR)
             self._alive_until = now + OPEN_CALLS_ALIVE_FOR
         others = {name: until for name, until in found.items() if name != self._process}
-        spared = self._spared_until
-        dead = [name for name, until in others.items() if processes.is_dead(name, max(until or spared, spared), now)]
+        least = now + OPEN_CALLS_ALIVE_FOR if self.spares(OPEN_CALLS_ALIVE_FOR) else NEVER
+        dead = [name for name, until in others.items() if processes.is_dead(name, max(until or least, least), now)]
         billed = 0
         while dead and (written := await self._store.bill_open(dead, _entry)):
             billed += written
         if billed:
             log.warning("calls_of_a_killed_process_billed", bills=billed)
         return billed
+
+    def spares(self, lifetime: timedelta) -> bool:
+        """Returns whether this process cannot reach the storage, or could not until a `lifetime` ago: others may not
+        have been able to say that they live."""
+        return self._is_away() or self._clock.monotonic() - self._away_until < lifetime.total_seconds()
+
+    def _is_away(self) -> bool:
+        return self._clock.monotonic() - self._looked_at > OPEN_CALLS_ALIVE_FOR.total_seconds()
 
     async def drain(self, seconds: float) -> None:
         """Waits at shutdown for deletions under way."""

@@ -6,7 +6,8 @@ while a request waits.
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -73,11 +74,19 @@ class RunPermit:
 class IdempotencyGate:
     """Decides for each request with a key whether it runs or receives an earlier answer."""
 
-    def __init__(self, claims: ClaimStore, store: ConversationStore, clock: ports.Clock, hours: float) -> None:
-        """`hours`: how long a key is valid after its request was answered."""
+    def __init__(
+        self,
+        claims: ClaimStore,
+        store: ConversationStore,
+        clock: ports.Clock,
+        hours: float,
+        spares: Callable[[timedelta], bool],
+    ) -> None:
+        """`hours`: how long a key is valid after its request was answered; `spares`: as in `OpenCalls`."""
         self._claims = claims
         self._store = store
         self._clock = clock
+        self._spares = spares
         self._kept = timedelta(hours=hours)
         self._process = ids.new_id("proc_")
         self._alive_until: datetime | None = None
@@ -135,6 +144,10 @@ class IdempotencyGate:
     async def _take(self, claim: turn.RequestClaim) -> turn.ClaimRecord | None:
         """Takes the claim in the storage; returns None, or the record of the current holder. If the client leaves
         meanwhile, a claim that was taken is released again."""
+        if self._spares(CLAIM_LIFETIME):
+            held = await self._claims.find(claim.identity)
+            if held is not None and held.state == "running":
+                return replace(held, valid=True)
         now = self._clock.now()
         alive_until = next_heartbeat(self._alive_until, now, CLAIM_LIFETIME, HEARTBEAT_SECONDS)
         task = asyncio.create_task(self._claims.take(claim, alive_until=alive_until))

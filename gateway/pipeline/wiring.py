@@ -92,7 +92,8 @@ class WiredPipeline:
         self.relayed_bills = RelayedBills(parts, self.settlement.open_calls)
         self.replayer = TurnReplayer(self.limited, storage.store, storage.replays, storage.past)
         hours = settings.conversation.idempotency_hours
-        self.idempotency = IdempotencyGate(storage.claims, storage.store, clock, hours)
+        spares = self.settlement.open_calls.spares
+        self.idempotency = IdempotencyGate(storage.claims, storage.store, clock, hours, spares)
 
     def _embedding_model(self) -> EmbeddingModel | None:
         if self.embedder is None:

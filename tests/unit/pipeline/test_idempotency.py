@@ -107,7 +107,9 @@ async def storage(request: pytest.FixtureRequest, clock: DayClock) -> Storage:
 
 @pytest.fixture
 async def once(storage: Storage, clock: DayClock) -> IdempotencyGate:
-    return IdempotencyGate(cast(ClaimStore, storage), cast(ConversationStore, storage), clock, 24.0)
+    return IdempotencyGate(
+        cast(ClaimStore, storage), cast(ConversationStore, storage), clock, 24.0, lambda lifetime: False
+    )
 
 
 def chat(request_id: str, *, store: bool = True) -> ChatRequest:
@@ -130,6 +132,21 @@ async def settle() -> None:
     """Lets everyone go on who can."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+async def test_s3_after_an_outage_of_the_storage_no_claim_is_taken_from_others(clock: DayClock) -> None:
+    """Those that run the requests could not say that they live, as little as this one could reach the storage."""
+    storage, away = Storage(clock, shared=True), True
+    once = IdempotencyGate(
+        cast(ClaimStore, storage), cast(ConversationStore, storage), clock, 24.0, lambda lifetime: away
+    )
+    storage.rows[NAMED.place] = ("running", "req_elsewhere", NAMED.body)
+    with pytest.raises(IdempotencyKeyInUse):
+        await once.admit(NAMED, chat("req_again"))
+    assert storage.beats == [], "nobody asked for the claim"
+    del storage.rows[NAMED.place]
+    await run(once, storage, NAMED, "req_again")
+    assert storage.rows[NAMED.place][:2] == ("done", "req_again")
 
 
 async def test_s3_a_named_request(once: IdempotencyGate, storage: Storage) -> None:
@@ -226,7 +243,9 @@ async def test_s3_a_client_that_leaves_while_it_is_looked_up(once: IdempotencyGa
 async def test_s3_who_holds_claims_says_that_it_lives(clock: DayClock) -> None:
     """With the first claim, then as long as there are any; nobody is told of a process without."""
     storage = Storage(clock, shared=True)
-    once = IdempotencyGate(cast(ClaimStore, storage), cast(ConversationStore, storage), clock, 24.0)
+    once = IdempotencyGate(
+        cast(ClaimStore, storage), cast(ConversationStore, storage), clock, 24.0, lambda lifetime: False
+    )
     await once.beat()
     assert storage.beats == []
     permit = await once.admit(NAMED, chat("req_first"))
