@@ -25,12 +25,12 @@ def parameters(text: str) -> Query:
     return {name: values[0] for name, values in parse_qs(text, keep_blank_values=True).items()}
 
 
-def included(text: str) -> tuple[str, ...]:
-    """Returns the values of `include` in a query string, which may occur several times, with brackets or without."""
-    if "include" not in text:
+def included(text: str, name: str = "include") -> tuple[str, ...]:
+    """Returns the values of a parameter in a query string, which may occur several times, with brackets or without."""
+    if name not in text:
         return ()
     found = parse_qs(text)
-    return (*found.get("include", ()), *found.get("include[]", ()))
+    return (*found.get(name, ()), *found.get(f"{name}[]", ()))
 
 
 def check_named(query: Query, *names: str) -> None:

@@ -2,7 +2,8 @@
 
 import mimetypes
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Annotated, Any, Literal, NotRequired
@@ -14,10 +15,12 @@ from typing_extensions import TypedDict
 
 from gateway.api.auth import KeyAuthenticator, check_apart, check_known
 from gateway.api.pagination import (
+    MAX_PAGE_SIZE,
     AnthropicPaging,
     Query,
     anthropic_paging_of,
     check_named,
+    included,
     limit_of,
     listed,
     newest_first,
@@ -335,14 +338,27 @@ class FileEndpoints:
             await send_json(send, 200, file_for(scope, record), {})
             return
         check_apart(scope, caller, "files")
-        query = parameters(scope["query_string"].decode("latin-1"))
+        text = scope["query_string"].decode("latin-1")
+        query = parameters(text)
         if came_by_messages(scope):
             if (page_name := query.get("page")) is not None:  # of later SDKs; earlier ones name the last file
                 query = {**query, "after_id": page_name.removeprefix(PAGE_PREFIX)}
-            await send_json(send, 200, await self._anthropic_page(caller.tenant, anthropic_paging_of(query)), {})
+            paging, chosen = anthropic_paging_of(query), included(text, "ids")
+            found = self._chosen(caller.tenant, chosen) if chosen else self._anthropic_page(caller.tenant, paging)
+            await send_json(send, 200, await found, {})
             return
         page = await self._files.page(caller.tenant, _query(query))
         await send_json(send, 200, listed([as_file(each) for each in page.found], has_more=page.has_more), {})
+
+    async def _chosen(self, tenant: str, chosen: Sequence[str]) -> Json:
+        """Returns the named files; those that do not exist are left out, as by Anthropic."""
+        if len(set(chosen)) > MAX_PAGE_SIZE:
+            raise errors.invalid("ids", f"may name {MAX_PAGE_SIZE} files")
+        found = []
+        for file_id in dict.fromkeys(chosen):
+            with suppress(errors.FileNotFound):
+                found.append(as_anthropic_file(await self._files.find(tenant, file_id)))
+        return {**AnthropicPaging.page(found, has_more=False), "next_page": None}
 
     async def _anthropic_page(self, tenant: str, paging: AnthropicPaging) -> Json:
         refuse_nul(paging.field, paging.cursor)
