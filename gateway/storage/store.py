@@ -148,11 +148,13 @@ def _holders(connection: sa.Connection) -> dict[str, datetime | None]:
 def _take_open(
     connection: sa.Connection, dead: Sequence[str], limit: int, bill: Callable[[str, dict[str, Any]], turn.LedgerEntry]
 ) -> list[turn.TurnCommit]:
-    """Removes open calls of dead processes from the table, and returns their bills as far as none is written yet."""
+    """Removes open calls of dead processes from the table, with the slots that these held among the requests at once,
+    and returns their bills as far as none is written yet."""
     ids = sa.select(open_calls.request_id).where(open_calls.process.in_(dead)).limit(limit)
     taken = schema.open_calls.delete().where(open_calls.request_id.in_(ids))
     found = connection.execute(taken.returning(open_calls.request_id, open_calls.facts))
     rows = {row.request_id: row.facts for row in found}
+    connection.execute(schema.rate_slots.delete().where(schema.rate_slots.c.request_id.in_(rows)))
     billed = sa.select(schema.ledger.c.request_id).where(schema.ledger.c.request_id.in_(rows))
     for request_id in connection.execute(billed).scalars():
         rows.pop(request_id)

@@ -16,6 +16,7 @@ from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import OpenCallRow
 from gateway.pipeline.billing import OPEN_CALLS_ALIVE_FOR, OpenCalls, priced_prompt
 from gateway.storage.database import schema
+from gateway.storage.quota.library_rates import TableRates
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import bill, contents, listed, turn
 from tests.support.hand_clock import DayClock
@@ -66,6 +67,8 @@ async def test_s6_10_of_processes_that_look_at_once_one_bills_a_dead_one(
     for number in range(3):
         await opened(dying, tenant, f"req_{tenant}_{number}")
     await opened(dying, tenant, f"req_{tenant}_0")  # it goes on to a further model
+    slots = TableRates(store._transactions, DayClock(NOW))
+    assert await slots.enter(f"key of {tenant}", f"req_{tenant}_0", 1)
     others = [
         of(each, f"other-{tenant}-{n}", NOW + OPEN_CALLS_ALIVE_FOR / 2) for n, each in enumerate((store, other_store))
     ]
@@ -73,7 +76,9 @@ async def test_s6_10_of_processes_that_look_at_once_one_bills_a_dead_one(
     later = [
         of(each, f"other-{tenant}-{n}", NOW + 2 * OPEN_CALLS_ALIVE_FOR) for n, each in enumerate((store, other_store))
     ]
+    assert not await slots.enter(f"key of {tenant}", "another", 1)
     assert sum(await asyncio.gather(*(each.look() for each in later))) == 3
+    assert await slots.enter(f"key of {tenant}", "another", 1), "nobody waits for what a dead one held"
     assert await left(store) == 0
     found = await store.find_completion(tenant, f"req_{tenant}_0")
     assert found is not None
