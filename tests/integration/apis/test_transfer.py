@@ -86,21 +86,6 @@ def test_a_conversation_comes_back_as_it_was_and_goes_on(gateway: GatewayProcess
         assert len(messages) == len(first.json()["messages"]) + 2, "what was shared is not stored again"
 
 
-def test_what_is_not_ones_own_or_is_gone_is_unknown(gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """§8, §2; and what was not stored is in no export."""
-    with http(gateway) as client, http(gateway, "sk-stranger") as stranger:
-        conversation = start(client, upstream)
-        upstream.reply(text="a secret answer")
-        ask(client, user("a secret question"), conversation=conversation, store=False)
-        assert b"secret" not in export(client, conversation).content
-        assert export(stranger, conversation).status_code == 404
-        document = export(client, conversation).content
-        assert client.delete(f"/conversations/{conversation}").json()["deleted"] is True
-        answer = export(client, conversation)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "conversation_not_found")
-        assert copied(stranger, document)["id"] != conversation
-
-
 def test_a_hostile_million_is_refused_soon(gateway: GatewayProcess) -> None:
     """§7: a 400, whatever it is a million of."""
     with http(gateway) as client:

@@ -88,7 +88,7 @@ def waits(words: Words) -> Table:
     """Only a sane wait is relayed: seconds or a date within seven days."""
     original = words.error("rate_limit_error", "slow down", "rate_limit_exceeded")
     found: Table = {}
-    for name, value in {**INSANE, **SANE}.items():
+    for name, value in {**SANE, **INSANE}.items():
         fault = refused(429, json.dumps(original).encode(), retry_after=value.encode().decode("latin-1"))
         kept = {"retry-after": value if name in SANE else None}
         found[f"wait: {name}"] = replace(fault, said="slow down", headers=kept, streamed=(name in SANE,))

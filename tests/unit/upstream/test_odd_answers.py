@@ -3,9 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from email.utils import format_datetime
 from itertools import product
 from typing import Any
 
@@ -16,6 +14,7 @@ from gateway.core.formats.stream_record import END_SECONDS
 from tests.support import odd_answers as odd_wire
 from tests.support.answers import Json, http, stored, user
 from tests.support.factory import GatewayFactory
+from tests.support.faults.refusals import INSANE, SANE
 from tests.support.faults.ways import config
 from tests.support.faults.words import ANTHROPIC as ANTHROPIC_WORDS
 from tests.support.faults.words import CHAT as CHAT_WORDS
@@ -311,18 +310,6 @@ def test_s7_a_stream_without_choices(one_gateway: GatewayProcess, upstream: Mock
 
 
 # -- when to try again
-
-
-def in_days(days: float) -> str:
-    return format_datetime(datetime.now(UTC) + timedelta(days=days), usegmt=True)
-
-
-SANE = {text: text for text in ("0", "7", "1.5", "86400")} | {"soon": in_days(0.01), "yesterday": in_days(-1)}
-INSANE = {
-    text: text for text in ("-1", "nan", "inf", "1e308", "1e3", "99999999", "in a while", "", "0x10", "7 days", "٧")
-}
-INSANE |= {"in years": in_days(4000), "no day": "Wed, 99 Oct 2026 07:28:00 GMT"}
-INSANE |= {"no time": "Wed, 21 Oct 2026 27:28:00 GMT", "no hurry": "Wed, 21 Oct 9999 07:28:00 GMT"}
 
 
 @pytest.mark.parametrize("name", [*SANE, *INSANE])
