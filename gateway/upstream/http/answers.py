@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import httpx
@@ -260,11 +261,8 @@ class HttpChunkStream:
         self._rest = self._read()
         self.headers = relayed_headers(self._said_headers, deployment)
         self.done = False
-
-    @property
-    def thinks_in_parts(self) -> bool:
-        """Whether thoughts came as parts of the content."""
-        return self._mender.thinks_in_parts
+        self.when_thought_in_parts: Callable[[], object] | None = None
+        """Called once thoughts came as parts of the content, before the client has them."""
 
     def replay(self, raw: bytes, rest: Source | None = None) -> None:
         """Makes the stream read again what has been read of the connection, and then the rest."""
@@ -458,6 +456,8 @@ class HttpChunkStream:
     def _take(self, chunks: list[dict[str, Any]], chunk: dict[str, Any], data: bytes) -> None:
         """Adds a chunk, mended. Raises UpstreamRefused: the chunk reports a failure."""
         chunks += self._mender.mended(chunk, data)
+        if self._mender.thinks_in_parts and self.when_thought_in_parts is not None:
+            self.when_thought_in_parts()
         if self._mender.notice is not None:
             self._parser.comments += 1  # a sign of life, at least
         if self._mender.fault is not None:
@@ -627,6 +627,7 @@ class HttpUpstream:
         done = False
         try:
             stream = reader(connection, deployment, body)
+            stream.when_thought_in_parts = partial(self._think_in_parts.add, _model_of(deployment))
             if (kind := _kind(connection)) in NO_STREAM:
                 seconds = whole_within(deployment) if kind == JSON else deployment.idle_timeout
                 stream.take_whole(await read_body(connection, deployment, within=seconds))
@@ -635,8 +636,6 @@ class HttpUpstream:
                 yield stream
             finally:
                 done = stream.done
-                if stream.thinks_in_parts:
-                    self._think_in_parts.add(_model_of(deployment))
         finally:
             connection.close(linger=done)
 

@@ -621,7 +621,7 @@ class StreamMender:
         delta, index = _delta(choice), choice["index"]
         content = delta.get("content")
         if content is not None and not isinstance(content, str):
-            self.thinks_in_parts = self.thinks_in_parts or thinks_in_parts((choice,), "delta")
+            self.thinks_in_parts = self.thinks_in_parts or thinks_in_parts([choice], "delta")
             _mend_words(delta)
         if delta.get("role"):
             delta["role"] = _role(delta)

@@ -224,14 +224,15 @@ SHOWN: dict[str, Json] = {
 }
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("calls", [False, True], ids=["words", "calls"])
 @pytest.mark.parametrize("edge", CLIENTS)
 def test_s1_9_thoughts_in_parts_are_thoughts_and_go_up_in_parts(
     odd_gateway: OddGateway, edge: str, calls: bool, streamed: bool
 ) -> None:
     """Mistral's: each API shows them as its own, and their model gets them back as it said them, from a client that
-    keeps them, from one that names the conversation, and of a text as it was."""
+    keeps them, from one that names the conversation, and of a text as it was. A stream comes first: it tells, too, that
+    the model thinks so."""
     client = CLIENTS[edge]
     message: Json = {"content": [thought("hm, "), thought("well"), {"type": "text", "text": "so it is"}]}
     pieces: list[Json] = [{"content": [thought(piece)]} for piece in ("hm, ", "well")]
