@@ -42,7 +42,7 @@ log = logs.get_logger("gateway.pipeline.billing")
 OPEN_CALLS_ALIVE_FOR = timedelta(seconds=15)
 """How long other machines consider a process alive after a heartbeat."""
 BEAT_SECONDS = 5.0
-NEVER = datetime.min.replace(tzinfo=UTC)
+BEFORE_ANY_CALL = datetime.min.replace(tzinfo=UTC)
 KILLED = "process_killed"
 """The error code of bills for processes that died."""
 
@@ -125,7 +125,7 @@ class OpenCalls:
             await self._store.beat(self._process, now + OPEN_CALLS_ALIVE_FOR)
             self._alive_until = now + OPEN_CALLS_ALIVE_FOR
         others = {name: until for name, until in found.items() if name != self._process}
-        least = now + OPEN_CALLS_ALIVE_FOR if self.spares(OPEN_CALLS_ALIVE_FOR) else NEVER
+        least = now + OPEN_CALLS_ALIVE_FOR if self.spares(OPEN_CALLS_ALIVE_FOR) else BEFORE_ANY_CALL
         dead = [name for name, until in others.items() if processes.is_dead(name, max(until or least, least), now)]
         billed = 0
         while dead and (written := await self._store.bill_open(dead, _entry)):
