@@ -101,7 +101,8 @@ def ended(message: Json) -> Json:
     """Returns a choice's stop fields: `finish_reason`, and Anthropic's own."""
     reason = message.get("stop_reason")
     told = {name: message[name] for name in STOPPED if message.get(name) is not None}
-    return {"finish_reason": FINISH.get(str(reason), "stop"), **told}
+    later = {LATER_REASON: reason} if isinstance(reason, str) and reason not in FINISH else {}
+    return {"finish_reason": FINISH.get(str(reason), "stop"), **told, **later}
 
 
 def message_of(blocks: list[Json]) -> Json:
@@ -226,8 +227,8 @@ STOP_REASONS = {
 }
 ANTHROPIC_STOP_REASONS = FINISH.keys() - {"error"}
 """Anthropic's own reasons, which a choice may have in `stop_reason` beside its `finish_reason`."""
-LATER_STOP_REASON = re.compile(r"[a-z]+(?:_[a-z]+)+")
-"""A reason of Anthropic's that is not known here."""
+LATER_REASON = "native_finish_reason"
+"""Where a choice has a reason of Anthropic's that is not known here: other upstreams put words into `stop_reason`."""
 GATEWAYS_OWN_FIELDS = ("response_metadata", "conversation", "agent")
 """Fields that the gateway adds to an answer (guarantee §6)."""
 ENVELOPE = ("container", "context_management", "diagnostics", "input_transformations", *GATEWAYS_OWN_FIELDS)
@@ -386,7 +387,7 @@ def stopped(choice: Json, stops: Sequence[str], *, calls: bool) -> tuple[str, st
         return said, sequence if isinstance(sequence, str) else None
     if isinstance(said, str) and said in stops:  # as vLLM reports it
         return "stop_sequence", said
-    if isinstance(said, str) and LATER_STOP_REASON.fullmatch(said):
+    if isinstance(said, str) and said == choice.get(LATER_REASON):
         return said, None
     reason = STOP_REASONS.get(str(choice.get("finish_reason")), "end_turn")
     return ("tool_use" if calls and reason == "end_turn" else reason), None

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.core.errors import UpstreamRefused
 from gateway.core.formats.anthropic.message_events import MessageEvents, error_body, sound_message
-from gateway.core.formats.anthropic.serializer import as_message
+from gateway.core.formats.anthropic.serializer import as_message, ended
 from gateway.core.formats.responses.request_parser import read_input
 from gateway.core.formats.responses.response_completion import (
     ResponseChunks,
@@ -49,11 +49,12 @@ def test_a_stop_sequence_that_is_none(odd: Any) -> None:
     MESSAGE.validate_json(json.dumps(as_message(completion(choices=[choice]), "m")), strict=True)
 
 
-@pytest.mark.parametrize(("said", "told"), [("later_reason", "later_reason"), ("<|im_end|>", "end_turn")])
-def test_a_stop_reason_that_is_not_known_here(said: str, told: str) -> None:
-    """§1: Anthropic's later ones are passed on; vLLM names the words that ended an answer in the same field."""
-    choice = {"index": 0, "message": SAID, "finish_reason": "stop", "stop_reason": said}
-    assert as_message(completion(choices=[choice]), "m")["stop_reason"] == told
+@pytest.mark.parametrize("reason", [{"stop_reason": "eos_token"}, ended({"stop_reason": "later_reason"})], ids=str)
+def test_a_stop_reason_that_is_not_known_here(reason: Json) -> None:
+    """§1: Anthropic's later ones are passed on; other servers name the words that ended an answer in the same field."""
+    choice = {"index": 0, "message": SAID, "finish_reason": "stop", **reason}
+    told = as_message(completion(choices=[choice]), "m")["stop_reason"]
+    assert told == ("later_reason" if "later_reason" in reason.values() else "end_turn")
 
 
 @pytest.mark.parametrize("odd", ODD, ids=str)
