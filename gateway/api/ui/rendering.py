@@ -62,8 +62,8 @@ TERMS = {
     "replay": "Past turns run again, on a branch of their own.",
     "rolling summary": "Summaries of a conversation's oldest turns, made in the background after an answer.",
     "session": "A client's own name for a conversation.",
-    "strategy": "What is done with an artifact: it is forwarded in full, as a summary, as an extract or in a shorter "
-    "form with nothing missing, or it is left out.",
+    "strategy": "What is done with an artifact: forwarded in full, as a summary, an extract or a shorter form with "
+    "nothing missing, or left out.",
     "tenant": "The owner of keys, stored rows and cache entries.",
     "turn": "A user message and everything up to the final answer, including user messages between tool steps.",
     "refused": "A refused request was answered with an error before a model was called; it has no bill.",
