@@ -5,7 +5,6 @@ not report, and learns from what it did report.
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
@@ -55,7 +54,7 @@ class OpenCalls:
         self._clock = clock
         self._process = ""
         self._alive_until: datetime | None = None
-        self._looked_at, self._away_until = math.inf, -math.inf
+        self._looked_at, self._away_until = datetime.max.replace(tzinfo=UTC), BEFORE_ANY_CALL
         self._tasks = BackgroundTasks()
 
     async def begin(
@@ -119,8 +118,8 @@ class OpenCalls:
         Those that `spares` are not dead, unless this machine knows it."""
         found, now = await self._store.holders(), self._clock.now()
         if self._is_away():
-            self._away_until = self._clock.monotonic()
-        self._looked_at = self._clock.monotonic()
+            self._away_until = now
+        self._looked_at = now
         if self._process in found:
             await self._store.beat(self._process, now + OPEN_CALLS_ALIVE_FOR)
             self._alive_until = now + OPEN_CALLS_ALIVE_FOR
@@ -135,12 +134,12 @@ class OpenCalls:
         return billed
 
     def spares(self, lifetime: timedelta) -> bool:
-        """Returns whether this process cannot reach the storage, or could not until a `lifetime` ago: others may not
-        have been able to say that they live."""
-        return self._is_away() or self._clock.monotonic() - self._away_until < lifetime.total_seconds()
+        """Returns whether this process cannot reach the storage, or could not until a `lifetime` ago (or time leapt):
+        others may not have been able to say that they live."""
+        return self._is_away() or self._clock.now() - self._away_until < lifetime
 
     def _is_away(self) -> bool:
-        return self._clock.monotonic() - self._looked_at > OPEN_CALLS_ALIVE_FOR.total_seconds()
+        return self._clock.now() - self._looked_at > OPEN_CALLS_ALIVE_FOR
 
     async def drain(self, seconds: float) -> None:
         """Waits at shutdown for deletions under way."""
