@@ -285,27 +285,26 @@ def _shares(inputs: ContextInputs) -> Sequence[float]:
     return inputs.settings.fits_share, inputs.settings.near_limit_share
 
 
-def decide(measured: MeasuredInputs, has_planner: bool) -> WindowProposal:
+def decide(measured: MeasuredInputs) -> WindowProposal:
     """Fits the measured inputs without a plan, and decides whether a plan is called for. Memories leave first: nothing
     else is reduced and no request is refused for them (guarantee §11.14).
-    `has_planner`: an internal model may be asked.
     Raises ContextLengthExceeded: the context cannot be made to fit, whatever the plan (guarantee §4 I1)."""
     if not measured.material.things:
-        return _proposed(measured, has_planner)
+        return _proposed(measured)
     bare = measured.having(things=())
     if measured.unreduced.new_pass and not bare.unreduced.new_pass:
-        return _proposed(bare, has_planner)
-    proposal = _proposed(measured, has_planner)
+        return _proposed(bare)
+    proposal = _proposed(measured)
     if not proposal.fitted.new_pass or bare.unreduced.new_pass:
         return proposal
-    without = _proposed(bare, has_planner)
+    without = _proposed(bare)
     return proposal if without.fitted.new_pass else without
 
 
-def beside_pages(proposal: WindowProposal, pages: tuple[ShownPages, ...], has_planner: bool) -> WindowProposal:
+def beside_pages(proposal: WindowProposal, pages: tuple[ShownPages, ...]) -> WindowProposal:
     """Adds PDF pages beside the current message's block; returns the window unchanged if more would leave for them."""
     try:
-        fuller = decide(proposal.measured.having(pages=pages), has_planner)
+        fuller = decide(proposal.measured.having(pages=pages))
     except errors.ContextLengthExceeded:
         return proposal
     new, old = fuller.fitted, proposal.fitted
@@ -313,16 +312,16 @@ def beside_pages(proposal: WindowProposal, pages: tuple[ShownPages, ...], has_pl
     return proposal if (new.new_pass and not old.new_pass) or drops_turns else fuller
 
 
-def _proposed(measured: MeasuredInputs, has_planner: bool) -> WindowProposal:
+def _proposed(measured: MeasuredInputs) -> WindowProposal:
     unreduced = measured.unreduced
     fitted = fit(measured.material, measured.limits, measured.counting, measured.tools, unreduced=unreduced)
     if fitted.new_pass and not unreduced.new_pass:  # space for what the question needs: no old decision holds
         measured = replace(measured, unreduced=replace(unreduced, new_pass=True))
-    return WindowProposal(measured, fitted, _decision(measured, has_planner))
+    return WindowProposal(measured, fitted, _decision(measured))
 
 
-def _decision(measured: MeasuredInputs, has_planner: bool) -> PlanningDecision:
-    """Decides whether a plan is called for, with the reason (guarantee §5)."""
+def _decision(measured: MeasuredInputs) -> PlanningDecision:
+    """Decides whether a plan is called for if there is a planner, with the reason (guarantee §5)."""
     inputs, settings = measured.inputs, measured.inputs.settings
     models = ModelConfig.from_request(inputs.request, settings)
     facts = facts_of(
@@ -332,7 +331,7 @@ def _decision(measured: MeasuredInputs, has_planner: bool) -> PlanningDecision:
         stored=inputs.history.stored,
         budget=inputs.budget.tokens,
         historical_turns=settings.historical_turns,
-        has_planner=has_planner,
+        has_planner=True,
         expensive_primary=models.is_expensive_primary(inputs.facts.prices, settings.expensive_input_cost_per_token),
         unrecognised=inputs.history.unrecognised,
     )

@@ -100,15 +100,13 @@ class BuiltContext:
         return replace(self, cached=tuple(dict.fromkeys((*self.cached, *digests)))) if digests else self
 
 
-def propose(
-    inputs: ContextInputs, counter: ports.TokenCounter, ranking: RequestRanking, has_planner: bool
-) -> WindowProposal:
+def propose(inputs: ContextInputs, counter: ports.TokenCounter, ranking: RequestRanking) -> WindowProposal:
     """Measures the inputs and decides without a plan; see `decide`."""
     measured = measure(inputs, counter, ranking)
     roomy = with_room(measured) if measured.unreduced.new_pass else measured
-    proposal = decide(roomy, has_planner)
+    proposal = decide(roomy)
     if proposal.fitted.new_pass and roomy is not measured:  # the space made is too small for the question
-        return decide(measured, has_planner)
+        return decide(measured)
     return proposal
 
 
@@ -444,7 +442,9 @@ class ContextManager:
         it again: at most twice for PDFs that do not fit unchanged, and once for older messages (`MissingInput`)."""
         while True:
             try:
-                proposal, planners = await self._proposed(inputs, access, ranking)
+                with self._hooks.on_step("fit"):
+                    counter = self._counters.counter(inputs.facts)
+                    proposal = await ranking.run(inputs.is_small, propose, inputs, counter, ranking)
                 lack = proposal.lacks
             except errors.ContextLengthExceeded:
                 if inputs.stays is NativePdfs.NONE:
@@ -455,16 +455,13 @@ class ContextManager:
             inputs = await gatherer.supply(lack, inputs)
         on_proposal = self._hooks.on_proposal
         if on_proposal is not None and (pages := await on_proposal(proposal, gatherer.natives, ranking)):
-            proposal = await ranking.run(inputs.is_small, beside_pages, proposal, pages, planners is not None)
+            proposal = await ranking.run(inputs.is_small, beside_pages, proposal, pages)
+        planners = None
+        if self._planning is not None and proposal.decision.reason != decision.NO_ARTIFACTS:
+            planners = self._planning.planners(inputs.request, access)
+        if planners is None:
+            proposal = replace(proposal, decision=decision.without_planner(proposal.decision))
         return proposal, planners
-
-    async def _proposed(
-        self, inputs: ContextInputs, access: PlannerAccess, ranking: RequestRanking
-    ) -> tuple[WindowProposal, RequestPlanners | None]:
-        planners = self._planning.planners(inputs.request, access) if self._planning is not None else None
-        counter = self._counters.counter(inputs.facts)
-        with self._hooks.on_step("fit"):
-            return await ranking.run(inputs.is_small, propose, inputs, counter, ranking, planners is not None), planners
 
     async def _planned(
         self, proposal: WindowProposal, planners: RequestPlanners | None, ranking: RequestRanking

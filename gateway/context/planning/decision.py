@@ -375,6 +375,7 @@ class PlanningDecision:
 
 
 NO_ARTIFACTS = "no_artifacts"
+DISABLED = "disabled"
 FORCED = "forced"
 """The request asked for a plan (`planning: always`)."""
 NO_PLANNER = "no_planner"
@@ -393,7 +394,7 @@ class DecisionRow(NamedTuple):
 
 DECISION_TABLE = (
     DecisionRow("no artifacts", lambda f, _: f.artifacts == 0, False, NO_ARTIFACTS),
-    DecisionRow("`context.planning` is `never`", lambda f, _: f.planning == "never", False, "disabled"),
+    DecisionRow("`context.planning` is `never`", lambda f, _: f.planning == "never", False, DISABLED),
     DecisionRow("`context.planning` is `always`", lambda f, _: f.planning == "always", True, FORCED),
     DecisionRow(
         "no planner, or mode `simple`", lambda f, _: not f.has_planner or f.mode == "simple", False, NO_PLANNER
@@ -424,6 +425,11 @@ DECISION_TABLE = (
 def should_use_llm_planning(facts: PlanningFacts, settings: ContextSettings) -> PlanningDecision:
     """Decides by the first row of the table that holds; a pure function."""
     return next(PlanningDecision(row.use, row.reason) for row in DECISION_TABLE if row.holds(facts, settings))
+
+
+def without_planner(made: PlanningDecision) -> PlanningDecision:
+    """Returns the decision of a table where no planner may be asked; rows above that one stand."""
+    return made if made.reason in (NO_ARTIFACTS, DISABLED, FORCED) else PlanningDecision(False, NO_PLANNER)
 
 
 DEFAULT_INTERNAL = "gpt-4o-mini"
