@@ -250,12 +250,14 @@ def test_s13_3_branches_are_a_tree(team: Team, browser: Browser) -> None:
 
 def test_s13_3_what_is_not_stored_is_said_with_its_reason(team: Team, browser: Browser) -> None:
     team.upstream.reply(text="Secret answer.")
-    body = {"model": "gpt-4o", "messages": [user("Secret question")], "store": False}
+    steps = [each for _ in range(12) for each in LOOP[1:3]]
+    body = {"model": "gpt-4o", "messages": [user("Secret question"), *steps], "store": False}
     request_id = team.post("/chat/completions", body).json()["response_metadata"]["request_id"]
     read = text_of(browser.request(request_id))
     assert "No content is stored" in read
     assert "Secret" not in read
     assert "The bill remains" in read
+    assert "12 unchanged" in read
     assert "balances" in read
 
     team.upstream.reply(text="Gone soon.")
