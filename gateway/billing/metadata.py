@@ -134,7 +134,8 @@ def _told(
     records: Sequence[bill.ArtifactUsageRecord], unlisted: OmittedRecords | None, *, lists_standing: bool
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """Renders the records, and counts those that stand; untouched new ones do where they are more than an answer lists.
-    `lists_standing`: those are listed, too, but for `unlisted`: where no conversation is stored, none explains them."""
+    `lists_standing`: those are listed, too, but for `unlisted`. Where no conversation is stored, results that were
+    forwarded as they came are only counted: nothing is there that their list would explain."""
     count, chars = (len(unlisted.gone), unlisted.chars) if unlisted is not None else (0, 0)
     many = sum(record.untouched and not record.standing for record in records) > FEW
     found = []
@@ -144,7 +145,7 @@ def _told(
         standing = record.standing or (many and record.untouched)
         if standing:
             count, chars = count + 1, chars + record.processed_size_chars
-        if lists_standing or not standing:
+        if lists_standing or not (standing and record.untouched and record.message is not None):
             found.append(_record(record, standing=standing))
     return found, {"count": count, "chars": chars}
 
