@@ -224,10 +224,12 @@ class RequestPreparer:
         history = message_forms.for_origin(history, prepared.wire.deployment.origin)
         plan = prepared.plan if prepared.context is not None else run.prepared.plan
         begin = partial(self._settlement.open_calls.begin, run, prepared)
-        held = budgets.InternalReservation(request.admission)
-        if request.admission is not None and not request.options.dry_run:
-            held.beside(self._most(prepared, budget.tokens or 0)[0])
-        access = PlannerAccess(prepared.wire.deployment, replace(run.scope, reserve=held.reserve), plan, begin)
+        held, scope = budgets.InternalReservation(request.admission), run.scope
+        if request.admission is not None:
+            scope = replace(scope, reserve=held.reserve)
+            if not request.options.dry_run:
+                held.beside(self._most(prepared, budget.tokens or 0)[0])
+        access = PlannerAccess(prepared.wire.deployment, scope, plan, begin)
         shown, reports = history, []
         for hook in prepared.features.on_inputs:
             if (read := await hook(prepared, shown, budget)) is not None:

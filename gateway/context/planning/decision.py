@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from itertools import takewhile
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
@@ -375,7 +376,6 @@ class PlanningDecision:
 
 
 NO_ARTIFACTS = "no_artifacts"
-DISABLED = "disabled"
 FORCED = "forced"
 """The request asked for a plan (`planning: always`)."""
 NO_PLANNER = "no_planner"
@@ -394,7 +394,7 @@ class DecisionRow(NamedTuple):
 
 DECISION_TABLE = (
     DecisionRow("no artifacts", lambda f, _: f.artifacts == 0, False, NO_ARTIFACTS),
-    DecisionRow("`context.planning` is `never`", lambda f, _: f.planning == "never", False, DISABLED),
+    DecisionRow("`context.planning` is `never`", lambda f, _: f.planning == "never", False, "disabled"),
     DecisionRow("`context.planning` is `always`", lambda f, _: f.planning == "always", True, FORCED),
     DecisionRow(
         "no planner, or mode `simple`", lambda f, _: not f.has_planner or f.mode == "simple", False, NO_PLANNER
@@ -427,9 +427,13 @@ def should_use_llm_planning(facts: PlanningFacts, settings: ContextSettings) -> 
     return next(PlanningDecision(row.use, row.reason) for row in DECISION_TABLE if row.holds(facts, settings))
 
 
+WITHOUT_A_PLANNER = frozenset(row.reason for row in takewhile(lambda row: row.reason != NO_PLANNER, DECISION_TABLE))
+"""Reasons of the rows that come before the question whether there is a planner."""
+
+
 def without_planner(made: PlanningDecision) -> PlanningDecision:
-    """Returns the decision of a table where no planner may be asked; rows above that one stand."""
-    return made if made.reason in (NO_ARTIFACTS, DISABLED, FORCED) else PlanningDecision(False, NO_PLANNER)
+    """Returns the decision of the table where no planner may be asked: rows above that one stand."""
+    return made if made.reason in WITHOUT_A_PLANNER else PlanningDecision(False, NO_PLANNER)
 
 
 DEFAULT_INTERNAL = "gpt-4o-mini"
