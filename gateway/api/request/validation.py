@@ -336,7 +336,7 @@ def parse_chat_request(
     context = fields.context or NO_CONTEXT
     metadata = body.get("metadata")
     kept = dict(metadata) if metadata is not None and keeps_metadata_rules(metadata) else None
-    conversation_id = _conversation(body.get("conversation"), context, kept, headers)
+    conversation_id = _conversation(body.get("conversation"), context, metadata, headers)
     agent = agent_of(body.get("agent")) if "agent" in body else None
     is_delivery = agent is not None and not messages and isinstance(messages, list | None)
     has_tools = bool(body.get("tools") or body.get("functions"))
@@ -484,9 +484,7 @@ def _check_number(messages: Sequence[Any], most: int) -> None:
         raise errors.invalid("messages", f"must be at most {most} (server.max_messages); these are {len(messages)}")
 
 
-def _conversation(
-    value: Any, context: ContextField, metadata: dict[str, str] | None, headers: Mapping[str, str]
-) -> ConversationRef:
+def _conversation(value: Any, context: ContextField, metadata: Any, headers: Mapping[str, str]) -> ConversationRef:
     """Returns the conversation that a request names by the first name; an id outranks a session (guarantee §2)."""
     field = "conversation"
     if isinstance(value, dict):
@@ -497,8 +495,9 @@ def _conversation(
         raise errors.invalid(field, "must be a string")
     if value is None:
         value = _given(headers, "x-conversation-id") or None
-    if value is None and metadata and CONVERSATION_ID.match(metadata.get("conversation_id", "")):
-        value = metadata["conversation_id"]
+    if value is None and isinstance(metadata, dict):  # also one that is not stored
+        named = metadata.get("conversation_id")
+        value = named if isinstance(named, str) and CONVERSATION_ID.match(named) else None
     if value is not None:  # instead of a malformed id one that no conversation has: a 404
         return ConversationRef(conversation_id=value if CONVERSATION_ID.match(value) else ids.CONVERSATION)
     session = context.session or _given(headers, "x-context-session")

@@ -39,6 +39,7 @@ def test_s2_the_ways_to_name_a_conversation(client: OpenAI, upstream: MockUpstre
         {"conversation": two_turns},
         {"conversation": {"id": two_turns}},
         {"metadata": {"conversation_id": two_turns}},
+        {"metadata": {"conversation_id": two_turns, "longer than stored metadata": "x" * 513}},
     ):
         answer = send(client, again, upstream=upstream, **body)
         assert conversation_of(answer) == two_turns
