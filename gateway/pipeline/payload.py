@@ -29,7 +29,8 @@ from gateway.core.formats.anthropic import edits, plain_blocks
 from gateway.core.jsons import Json
 from gateway.core.types import conversation, items, recall, upstreams
 from gateway.core.types.chat import CacheMark, ChatRequest, ModelDeployment, ModelFacts, NativeRequest, PromptBudget
-from gateway.core.types.content_parts import as_parts, map_parts, texts_of
+from gateway.core.types.content_parts import as_parts, map_parts, parts_of, texts_of
+from gateway.core.types.prompt_digests import without_mark
 from gateway.pipeline.stages import PreparedRequest
 
 
@@ -95,6 +96,8 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
         messages, forward, native, cleared = as_upstream_takes(messages, forward, request, deployment, tokens)
         if context is not None:
             context.utilization.without(cleared)
+    if request.native is None and not (as_sent and request.messages is prepared.asked.messages):
+        messages = with_sent_marks(messages, prepared.asked.messages, forward)
     said = bound_messages(prepared, messages) if items.SIGNED in fields or items.BOUND in fields else messages
     apart = not upstreams.PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(items.RESPONSES_ALONE)
     sent = without_items(said, request) if apart else said
@@ -537,12 +540,52 @@ def with_marks(messages: Sequence[Json], sent: Sequence[Json], marks: Sequence[C
     end."""
     marked = list(messages)
     for mark in marks:
-        role = sent[mark.message].get("role")
-        leads = all(each.get("role") in conversation.INSTRUCTION_ROLES for each in sent[: mark.message + 1])
-        at = _system_at(messages, sent, mark.message) if leads else mark.message + len(messages) - len(sent)
-        if 0 <= at < len(marked) and marked[at].get("role") == role:
+        at = _sent_at(messages, sent, mark.message)
+        if at is not None:
             marked[at] = _with_mark(marked[at], mark)
     return marked
+
+
+def with_sent_marks(messages: list[Json], sent: Sequence[Json], forward: Json) -> list[Json]:
+    """Moves the marks of a chat's messages to where its client has them now: stored messages have those of the request
+    that brought them. The latest that are not sent again keep theirs, as many as a provider accepts."""
+    if not any(map(prompt_cache.breakpoints_in, (*messages, *sent))):
+        return messages
+    places = {_sent_at(messages, sent, number): number for number in range(len(sent))}
+    tools = [each for name in ("tools", "functions") for each in forward.get(name) or ()]
+    beside = [mark for each in (forward, *tools, *sent) for mark in prompt_cache.breakpoints_in(each)]
+    room, marked, moved = prompt_cache.MAX_BREAKPOINTS - len(beside), list(messages), list[CacheMark]()
+    for at in range(len(messages) - 1, -1, -1):
+        marks = prompt_cache.breakpoints_in(messages[at])
+        if at not in places:
+            room -= len(marks)
+            if marks and room < 0:
+                marked[at] = _without_marks(messages[at])
+        elif marks != prompt_cache.breakpoints_in(sent[places[at]]):
+            marked[at] = _without_marks(messages[at])
+            moved += _marks_of(sent[places[at]], places[at])
+    return with_marks(marked, sent, moved)
+
+
+def _without_marks(message: Json) -> Json:
+    plain: Json = map_parts(without_mark(message), without_mark)
+    calls = plain.get("tool_calls")
+    return {**plain, "tool_calls": list(map(without_mark, calls))} if calls else plain
+
+
+def _marks_of(message: Json, number: int) -> list[CacheMark]:
+    mark = items.BREAKPOINT
+    parts = enumerate(parts_of(message.get("content")))
+    found = [CacheMark(number, at, part[mark]) for at, part in parts if isinstance(part, dict) and mark in part]
+    return [*found, CacheMark(number, None, message[mark])] if mark in message else found
+
+
+def _sent_at(messages: Sequence[Json], sent: Sequence[Json], number: int) -> int | None:
+    """Returns where a message of the client's stands among the forwarded ones; None if another one stands there."""
+    role = sent[number].get("role")
+    leads = all(each.get("role") in conversation.INSTRUCTION_ROLES for each in sent[: number + 1])
+    at = _system_at(messages, sent, number) if leads else number + len(messages) - len(sent)
+    return at if 0 <= at < len(messages) and messages[at].get("role") == role else None
 
 
 def _system_at(messages: Sequence[Json], sent: Sequence[Json], number: int) -> int:

@@ -103,6 +103,35 @@ def test_s3_1_system_messages(client: OpenAI, upstream: MockUpstream) -> None:
     assert [m["role"] for m in upstream.forwarded].count("developer") == 1
 
 
+def cached(message: Json) -> Json:
+    """The message with the mark up to which its client wants the prompt cached."""
+    mark = {"cache_control": {"type": "ephemeral"}}
+    return {**message, "content": [{"type": "text", "text": message["content"], **mark}]}
+
+
+@pytest.mark.parametrize("marked", [U1, A1], ids=["user", "assistant"])
+def test_s4_i7_marks_stand_where_the_client_has_them_now(client: OpenAI, upstream: MockUpstream, marked: Json) -> None:
+    """A client that marks the end of each request had one mark more in each, and was refused at the fifth; it lost
+    those on answers."""
+    said: list[Json] = []
+    for number in range(6):
+        said.append(user(f"question {number}"))
+        at = max((i for i, each in enumerate(said) if each["role"] == marked["role"]), default=None)
+        sent = [cached(each) if i == at else each for i, each in enumerate(said)]
+        send(client, *sent, reply=f"answer {number}", upstream=upstream, context={"session": str(marked)})
+        found = [i for i, each in enumerate(upstream.forwarded) if isinstance(each["content"], list)]
+        assert [i for i in found if "cache_control" in str(upstream.forwarded[i])] == ([at] if at is not None else [])
+        said.append(assistant(f"answer {number}"))
+
+
+def test_s4_i7_of_marks_that_are_not_sent_again_the_latest_stay(client: OpenAI, upstream: MockUpstream) -> None:
+    """As many as providers take: one more was a refusal."""
+    for number in range(6):
+        sent = cached(user(f"question {number}"))
+        send(client, sent, reply=f"answer {number}", upstream=upstream, context={"session": "marks of deltas"})
+    assert [at for at, each in enumerate(upstream.forwarded) if "cache_control" in str(each)] == [4, 6, 8, 10]
+
+
 @pytest.mark.parametrize("by_header", [False, True])
 def test_s2_sessions(client: OpenAI, upstream: MockUpstream, by_header: bool) -> None:
     """A name of the client's own: created at first use, one per tenant and name; an id outranks it."""
