@@ -91,56 +91,101 @@ def _sums() -> dict[Any, Decimal]:
     return defaultdict(Decimal)
 
 
+def _metric(kind: str, name: str, labels: str, text: str, make: Callable[[], Any] | None = None) -> Any:
+    """Returns a field of `MetricCounts`, with how it is exported: see `MetricRow`. `make`: its value before anything is
+    counted, unless that is 0 or an empty `Counter`."""
+    about = {"kind": kind, "name": name, "labels": labels, "text": text}
+    return field(default_factory=make or (Counter if labels else int), metadata=about)
+
+
+_gauge, _counter = partial(_metric, "gauge"), partial(_metric, "counter")
+_histogram = partial(_metric, "histogram", make=_histograms)
+
+
 @dataclass(slots=True)
 class MetricCounts:
-    """Everything counted since the process began; the keys are the values of the labels in `METRICS`."""
+    """Everything counted since the process began; the keys are the values of the labels."""
 
-    in_flight: int = 0
-    kept_bytes: int = 0
-    recognised: int = 0
-    cache_bytes: Counter[tuple[str]] = field(default_factory=Counter)
+    # fmt: off
+    in_flight: int = _gauge("gateway_requests_in_flight", "", "Requests being answered now.")
+    kept_bytes: int = _gauge("gateway_kept_conversation_bytes", "",
+        "Memory of conversations that are kept in the process.")
+    recognised: int = _counter("gateway_requests_recognised", "",
+        "Requests that began with the bytes of an earlier one.")
+    cache_bytes: Counter[tuple[str]] = _gauge("gateway_cache_bytes", "cache",
+        "Memory of search indexes, and of the cache's values where there is no Redis.")
     """By `indexes` and `values`."""
-    cache_reads: Counter[tuple[str, str]] = field(default_factory=Counter)
+    cache_reads: Counter[tuple[str, str]] = _counter("gateway_cache_reads", "cache result",
+        "What was looked for in what the process and its cache keep: hit or miss.")
     """By `paths` of conversations, search `indexes`, `documents`; and `hit` or `miss`."""
-    turns_running: int = 0
-    hooks_waiting: int = 0
-    hooks_lost: int = 0
-    planners_resting: int = 0
+    turns_running: int = _gauge("gateway_turns_running", "", "Turns under way that will be stored.")
+    hooks_waiting: int = _gauge("gateway_hook_events_waiting", "", "Events that wait for their hooks.")
+    hooks_lost: int = _counter("gateway_hook_events_lost", "",
+        "Events that no hook was told of, as too many were waiting.")
+    planners_resting: int = _gauge("gateway_planners_resting", "",
+        "Planners that are not asked for a while, as far as this process has noticed.")
     """By planner and tenant."""
-    requests: Counter[tuple[str, str, str, str, str]] = field(default_factory=Counter)
-    durations: dict[tuple[str, str, str], BucketHistogram] = field(default_factory=_histograms)
-    first_chunks: dict[tuple[str], BucketHistogram] = field(default_factory=_histograms)
-    bills: Counter[tuple[str, str]] = field(default_factory=Counter)
-    unpriced: Counter[tuple[str]] = field(default_factory=Counter)
-    tokens: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    requests: Counter[tuple[str, str, str, str, str]] = _counter("gateway_requests",
+        "endpoint method model stream status", "Requests answered; 499: the client left.")
+    durations: dict[tuple[str, str, str], BucketHistogram] = _histogram("gateway_request_duration_seconds",
+        "endpoint model stream", "From a request's arrival to the end of its answer.")
+    first_chunks: dict[tuple[str], BucketHistogram] = _histogram("gateway_time_to_first_chunk_seconds", "model",
+        "From a request's arrival to the first chunk of its stream.")
+    bills: Counter[tuple[str, str]] = _counter("gateway_bills", "model status", "Rows of the ledger.")
+    unpriced: Counter[tuple[str]] = _counter("gateway_unpriced_bills", "model",
+        "Bills without a total: a model that was called for them, internal ones too, has no known price.")
+    tokens: Counter[tuple[str, str, str]] = _counter("gateway_tokens", "model purpose kind",
+        "Tokens by the model asked for, and for what.")
     """By purpose (`primary`, `failed_try`, `planner`, `summarizer`, `embedder`, `guard`), `prompt` or `completion`."""
-    costs: dict[tuple[str, str], Decimal] = field(default_factory=_sums)
-    net_savings: dict[tuple[str], Decimal] = field(default_factory=_sums)
-    net_losses: dict[tuple[str], Decimal] = field(default_factory=_sums)
-    bounced_tokens: Counter[tuple[str]] = field(default_factory=Counter)
-    bounced_costs: dict[tuple[str], Decimal] = field(default_factory=_sums)
-    unmetered: Counter[tuple[str]] = field(default_factory=Counter)
-    upstream_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
-    limited: Counter[tuple[str, str]] = field(default_factory=Counter)
+    costs: dict[tuple[str, str], Decimal] = _counter("gateway_cost_usd", "model purpose",
+        "USD by the model asked for, and for what; calls without a known price are in none.", _sums)
+    net_savings: dict[tuple[str], Decimal] = _counter("gateway_net_saved_usd", "model",
+        "USD that requests cost less than without a gateway; less gateway_net_lost_usd it is the net saving.", _sums)
+    net_losses: dict[tuple[str], Decimal] = _counter("gateway_net_lost_usd", "model",
+        "USD that requests cost more than without a gateway: planners, summaries, rewritten prompt caches.", _sums)
+    bounced_tokens: Counter[tuple[str]] = _counter("gateway_bounced_tokens", "model",
+        "Tokens of tool results that were read again within a few steps of being cut.")
+    bounced_costs: dict[tuple[str], Decimal] = _counter("gateway_bounced_usd", "model",
+        "USD of these; bills have it.", _sums)
+    unmetered: Counter[tuple[str]] = _counter("gateway_unmetered_bills", "model",
+        "Bills of which nobody knows what they would have cost without a gateway.")
+    upstream_errors: Counter[tuple[str, str]] = _counter("gateway_upstream_errors", "model code",
+        "Errors that upstreams gave instead of an answer.")
+    limited: Counter[tuple[str, str]] = _counter("gateway_limited", "holder limit",
+        "Requests that came to a budget or limit, by whose it is: refused, or with budget_soft warned.")
     """By `all`, `key`, `user`, `model`, `project`; and `budget`, `budget_soft`, `requests`, `tokens`, `concurrent`."""
-    limits_down: int = 0
-    retries: Counter[tuple[str]] = field(default_factory=Counter)
-    other_models: Counter[tuple[str]] = field(default_factory=Counter)
+    limits_down: int = _counter("gateway_limits_unavailable", "", "Times that budgets or limits could not be checked.")
+    retries: Counter[tuple[str]] = _counter("gateway_upstream_retries", "reason",
+        "Further tries before an answer began, by the error before.")
+    other_models: Counter[tuple[str]] = _counter("gateway_fallbacks", "kind",
+        "Models that were asked instead of another that failed, by kind.")
     """By `general`, `context_window`, `content_policy`."""
-    window_shares: dict[tuple[str], BucketHistogram] = field(default_factory=partial(_histograms, SHARE_BUCKETS))
-    messages_excluded: Counter[tuple[str]] = field(default_factory=Counter)
-    warnings: Counter[tuple[str]] = field(default_factory=Counter)
+    window_shares: dict[tuple[str], BucketHistogram] = _histogram("gateway_context_window_ratio", "model",
+        "Share of the model's window that prompts took, where it is known.", make=partial(_histograms, SHARE_BUCKETS))
+    messages_excluded: Counter[tuple[str]] = _counter("gateway_messages_excluded", "model",
+        "Messages of conversations that requests did not forward, as they left the window.")
+    warnings: Counter[tuple[str]] = _counter("gateway_warnings", "kind", "Warnings on bills, by kind.")
     """By the text before the colon."""
-    prefix_breaks: Counter[tuple[str, str]] = field(default_factory=Counter)
-    internal_calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    prefix_breaks: Counter[tuple[str, str]] = _counter("gateway_prompt_cache_breaks", "model reason",
+        "Requests that did not begin with what the one before in their conversation forwarded.")
+    internal_calls: Counter[tuple[str, str]] = _counter("gateway_internal_calls", "purpose outcome",
+        "Calls of internal models, for what, and what came of them.")
     """By `planner` or `summarizer`; and `ok`, `cut`, `rubbish`, `cancelled`, else as `fallback_reason`."""
-    decisions: Counter[tuple[str, str]] = field(default_factory=Counter)
-    fallbacks: Counter[tuple[str]] = field(default_factory=Counter)
-    summaries: Counter[tuple[str]] = field(default_factory=Counter)
-    citations: Counter[tuple[str, str]] = field(default_factory=Counter)
-    deployments_in_flight: Counter[tuple[str]] = field(default_factory=Counter)
-    deployments_resting: Counter[tuple[str]] = field(default_factory=Counter)
-    deployment_failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    decisions: Counter[tuple[str, str]] = _counter("gateway_planning_decisions", "reason planned",
+        "Bills by why a plan was called for or not, and whether a planner's plan was used.")
+    fallbacks: Counter[tuple[str]] = _counter("gateway_planning_fallbacks", "reason",
+        "Bills by why there is no plan where one was called for, or not all of it.")
+    summaries: Counter[tuple[str]] = _counter("gateway_summaries", "result",
+        "Summaries that plans asked for: hit (paid for before, or by another request at once) or miss.")
+    citations: Counter[tuple[str, str]] = _counter("gateway_citations", "model result",
+        "What answers named that were asked to cite: found, or dropped as nothing that was sent.")
+    deployments_in_flight: Counter[tuple[str]] = _gauge("gateway_deployment_in_flight", "deployment",
+        "Calls under way.")
+    deployments_resting: Counter[tuple[str]] = _gauge("gateway_deployment_resting", "deployment",
+        "1 while a deployment rests since it failed, as far as this process has seen.")
+    deployment_failures: Counter[tuple[str, str]] = _counter("gateway_deployment_failures", "deployment code",
+        "Failures that count against a deployment.")
+    # fmt: on
 
 
 class MetricRow(NamedTuple):
@@ -153,77 +198,7 @@ class MetricRow(NamedTuple):
     text: str
 
 
-METRICS = (
-    MetricRow("in_flight", "gauge", "gateway_requests_in_flight", "", "Requests being answered now."),
-    MetricRow("kept_bytes", "gauge", "gateway_kept_conversation_bytes", "",
-            "Memory of conversations that are kept in the process."),
-    MetricRow("recognised", "counter", "gateway_requests_recognised", "",
-            "Requests that began with the bytes of an earlier one."),
-    MetricRow("cache_bytes", "gauge", "gateway_cache_bytes", "cache",
-            "Memory of search indexes, and of the cache's values where there is no Redis."),
-    MetricRow("cache_reads", "counter", "gateway_cache_reads", "cache result",
-            "What was looked for in what the process and its cache keep: hit or miss."),
-    MetricRow("turns_running", "gauge", "gateway_turns_running", "", "Turns under way that will be stored."),
-    MetricRow("hooks_waiting", "gauge", "gateway_hook_events_waiting", "", "Events that wait for their hooks."),
-    MetricRow("hooks_lost", "counter", "gateway_hook_events_lost", "",
-            "Events that no hook was told of, as too many were waiting."),
-    MetricRow("planners_resting", "gauge", "gateway_planners_resting", "",
-            "Planners that are not asked for a while, as far as this process has noticed."),
-    MetricRow("requests", "counter", "gateway_requests", "endpoint method model stream status",
-            "Requests answered; 499: the client left."),
-    MetricRow("durations", "histogram", "gateway_request_duration_seconds", "endpoint model stream",
-            "From a request's arrival to the end of its answer."),
-    MetricRow("first_chunks", "histogram", "gateway_time_to_first_chunk_seconds", "model",
-            "From a request's arrival to the first chunk of its stream."),
-    MetricRow("bills", "counter", "gateway_bills", "model status", "Rows of the ledger."),
-    MetricRow("unpriced", "counter", "gateway_unpriced_bills", "model",
-            "Bills without a total: a model that was called for them, internal ones too, has no known price."),
-    MetricRow("tokens", "counter", "gateway_tokens", "model purpose kind",
-            "Tokens by the model asked for, and for what."),
-    MetricRow("costs", "counter", "gateway_cost_usd", "model purpose",
-            "USD by the model asked for, and for what; calls without a known price are in none."),
-    MetricRow("net_savings", "counter", "gateway_net_saved_usd", "model",
-            "USD that requests cost less than without a gateway; less gateway_net_lost_usd it is the net saving."),
-    MetricRow("net_losses", "counter", "gateway_net_lost_usd", "model",
-            "USD that requests cost more than without a gateway: planners, summaries, rewritten prompt caches."),
-    MetricRow("bounced_tokens", "counter", "gateway_bounced_tokens", "model",
-            "Tokens of tool results that were read again within a few steps of being cut."),
-    MetricRow("bounced_costs", "counter", "gateway_bounced_usd", "model", "USD of these; bills have it."),
-    MetricRow("unmetered", "counter", "gateway_unmetered_bills", "model",
-            "Bills of which nobody knows what they would have cost without a gateway."),
-    MetricRow("upstream_errors", "counter", "gateway_upstream_errors", "model code",
-            "Errors that upstreams gave instead of an answer."),
-    MetricRow("limited", "counter", "gateway_limited", "holder limit",
-            "Requests that came to a budget or limit, by whose it is: refused, or with budget_soft warned."),
-    MetricRow("limits_down", "counter", "gateway_limits_unavailable", "",
-            "Times that budgets or limits could not be checked."),
-    MetricRow("retries", "counter", "gateway_upstream_retries", "reason",
-            "Further tries before an answer began, by the error before."),
-    MetricRow("other_models", "counter", "gateway_fallbacks", "kind",
-            "Models that were asked instead of another that failed, by kind."),
-    MetricRow("window_shares", "histogram", "gateway_context_window_ratio", "model",
-            "Share of the model's window that prompts took, where it is known."),
-    MetricRow("messages_excluded", "counter", "gateway_messages_excluded", "model",
-            "Messages of conversations that requests did not forward, as they left the window."),
-    MetricRow("warnings", "counter", "gateway_warnings", "kind", "Warnings on bills, by kind."),
-    MetricRow("prefix_breaks", "counter", "gateway_prompt_cache_breaks", "model reason",
-            "Requests that did not begin with what the one before in their conversation forwarded."),
-    MetricRow("internal_calls", "counter", "gateway_internal_calls", "purpose outcome",
-            "Calls of internal models, for what, and what came of them."),
-    MetricRow("decisions", "counter", "gateway_planning_decisions", "reason planned",
-            "Bills by why a plan was called for or not, and whether a planner's plan was used."),
-    MetricRow("fallbacks", "counter", "gateway_planning_fallbacks", "reason",
-            "Bills by why there is no plan where one was called for, or not all of it."),
-    MetricRow("summaries", "counter", "gateway_summaries", "result",
-            "Summaries that plans asked for: hit (paid for before, or by another request at once) or miss."),
-    MetricRow("citations", "counter", "gateway_citations", "model result",
-            "What answers named that were asked to cite: found, or dropped as nothing that was sent."),
-    MetricRow("deployments_in_flight", "gauge", "gateway_deployment_in_flight", "deployment", "Calls under way."),
-    MetricRow("deployments_resting", "gauge", "gateway_deployment_resting", "deployment",
-            "1 while a deployment rests since it failed, as far as this process has seen."),
-    MetricRow("deployment_failures", "counter", "gateway_deployment_failures", "deployment code",
-            "Failures that count against a deployment."),
-)  # fmt: skip
+METRICS = tuple(MetricRow(each.name, **each.metadata) for each in fields(MetricCounts))
 """In the order in which they are exported."""
 
 
