@@ -15,6 +15,7 @@ MAX_METADATA_PAIRS = 16
 ANTHROPIC_PAGE = 1000
 """The most members of a page in Anthropic's API. It is also the default: a client that does not page gets all."""
 Query = Mapping[str, str]
+MAX_NUMBER = 10**18 - 1
 LATEST = 253_402_300_798
 """Latest Unix time of a query: a second may be added, and databases hold no time after the year 9999."""
 T = TypeVar("T")
@@ -48,19 +49,30 @@ def refuse_nul(name: str, *values: str | None) -> None:
 
 def limit_of(query: Query, default: int = 20, most: int = MAX_PAGE_SIZE) -> int:
     """Parses `limit`: how many members a page may have. Raises InvalidRequest: it is not from 1 to `most`."""
-    limit = query.get("limit", str(default))
-    if not (limit.isascii() and limit.isdigit() and len(limit) <= len(str(most)) and 1 <= int(limit) <= most):
-        raise errors.invalid("limit", f"must be a whole number from 1 to {most}")
-    return int(limit)
+    return number_of(query, "limit", f"must be a whole number from 1 to {most}", 1, most) or default
 
 
 def unix_time_of(query: Query, name: str) -> int | None:
     """Parses a time in whole Unix seconds. Raises InvalidRequest: it is none, or beyond what databases hold."""
+    return number_of(query, name, "must be a Unix time in whole seconds", most=LATEST)
+
+
+def number_of(
+    query: Query,
+    name: str,
+    rule: str = "must be a whole number",
+    least: int = 0,
+    most: int = MAX_NUMBER,
+    digits: int | None = None,
+) -> int | None:
+    """Parses a whole number; None where it is not given. `digits`: the most that it may have; None: as `most` has.
+    Raises InvalidRequest: it is none, or not from `least` to `most`; `rule` is what the message says."""
     text = query.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 12 and int(text) <= LATEST):
-        raise errors.invalid(name, "must be a Unix time in whole seconds")
+    is_number = text.isascii() and text.isdigit() and len(text) <= (digits or len(str(most)))
+    if not (is_number and least <= int(text) <= most):
+        raise errors.invalid(name, rule)
     return int(text)
 
 

@@ -214,7 +214,7 @@ class WiredApi:
             ("GET", "/v1/conversations/{conversation_id}/attachments", self._attachments.all),
             ("GET DELETE", ATTACHMENT_PATH, self._attachments.one),
             ("GET POST", "/v1/conversations/{conversation_id}/memory", memories.of_conversation),
-            ("GET DELETE", MEMORY_PATH, memories.one_of_conversation),
+            ("GET DELETE", MEMORY_PATH, memories.one),
             ("GET POST", "/v1/files", self._files.all),
             ("GET DELETE", "/v1/files/{file_id}", self._files.one),
             ("GET", "/v1/files/{file_id}/content", self._files.content),

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from gateway.api.api_call import ApiCall, MethodEndpoint, received
 from gateway.api.auth import KeyAuthenticator
-from gateway.api.pagination import Query, limit_of, newest_first, parameters, unix_time_of
+from gateway.api.pagination import Query, limit_of, newest_first, number_of, parameters, unix_time_of
 from gateway.api.server.asgi import Receive, Scope, Send, send_start
 from gateway.api.shapes import IsoTime, Json, many, said, shape
 from gateway.core import errors
@@ -25,7 +25,6 @@ from gateway.storage.database import DatabaseTransactions
 PATH = "/v1/gateway/trail"
 AUDIT_LOG_HEADERS = {"content-type": "application/x-ndjson", "cache-control": "no-store"}
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
-MAX_DIGITS = 18
 
 
 DIGEST = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -99,7 +98,7 @@ def trail_query(given: Query) -> audit_log.TrailQuery:
         if name in given and not NAME.fullmatch(given[name]):
             raise errors.invalid(name, "must be 1 to 64 letters, digits, dots, dashes or underscores")
     return audit_log.TrailQuery(
-        after=_number(given, "after"),
+        after=number_of(given, "after"),
         limit=limit_of(given),
         action=given.get("action"),
         actor=given.get("actor"),
@@ -107,15 +106,6 @@ def trail_query(given: Query) -> audit_log.TrailQuery:
         until=_time(unix_time_of(given, "until")),
         newest_first=newest_first(given, "asc"),
     )
-
-
-def _number(given: Query, name: str) -> int | None:
-    text = given.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
-        raise errors.invalid(name, "must be a whole number")
-    return int(text)
 
 
 def _time(second: int | None) -> datetime | None:

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from gateway.api.api_call import ApiCall, MethodEndpoint
 from gateway.api.auth import KeyAuthenticator
-from gateway.api.pagination import Query, check_named, limit_of, listed, newest_first, paging_of
+from gateway.api.pagination import Query, check_named, limit_of, listed, newest_first, number_of, paging_of
 from gateway.api.request.remembered_entities import (
     MemoryThingObject,
     RememberedEntities,
@@ -44,18 +44,13 @@ class ThingConversationObject(TypedDict):
     mentioned_at: Unix
 
 
-def as_conversation_of(thing: memory.MemoryEntity) -> ThingConversationObject:
-    return shown(ThingConversationObject, thing, id=thing.conversation_id, object="memory.conversation")
-
-
 class MemoryEndpoints:
-    """The endpoints: `of_conversation` and `one_of_conversation`, `conversations` of an entity, `all` and `one`."""
+    """The endpoints: `of_conversation`, `conversations` of an entity, `all`, and `one`, of a conversation or of any."""
 
     def __init__(self, memory: EntityStore, auth: KeyAuthenticator, max_body_bytes: int, days: float | None) -> None:
         self._memory = memory
         self._days = days
         self.of_conversation = MethodEndpoint(auth, max_body_bytes, {"GET": self._list, "POST": self._note})
-        self.one_of_conversation = MethodEndpoint(auth, 0, {"GET": self._find_here, "DELETE": self._delete_here})
         self.conversations = MethodEndpoint(auth, 0, {"GET": self._conversations})
         self.all = MethodEndpoint(auth, 0, {"GET": self._list_all})
         self.one = MethodEndpoint(auth, 0, {"GET": self._find, "DELETE": self._delete})
@@ -104,20 +99,11 @@ class MemoryEndpoints:
         made = await self._memory.note(call.tenant, place, notes, user, self._days)
         return listed([as_memory(each) for each in made], has_more=False)
 
-    async def _find_here(self, call: ApiCall) -> MemoryThingObject:
-        return as_memory(await self._memory.one(call.tenant, _name(call), call.conversation_id))
-
     async def _find(self, call: ApiCall) -> MemoryThingObject:
-        return as_memory(await self._memory.one(call.tenant, _name(call), own=await self._own_place(call)))
-
-    async def _delete_here(self, call: ApiCall) -> Deleted[Literal["memory.thing.deleted"]]:
-        return await self._deleted(call, call.conversation_id)
+        return as_memory(await self._memory.one(call.tenant, _name(call), _place(call), await self._own_place(call)))
 
     async def _delete(self, call: ApiCall) -> Deleted[Literal["memory.thing.deleted"]]:
-        return await self._deleted(call, None)
-
-    async def _deleted(self, call: ApiCall, place: str | None) -> Deleted[Literal["memory.thing.deleted"]]:
-        own = await self._own_place(call)
+        place, own = _place(call), await self._own_place(call)
         await self._memory.delete(call.tenant, _name(call), place, call.actor, own)
         return {"id": _name(call), "object": "memory.thing.deleted", "deleted": True}
 
@@ -131,7 +117,9 @@ class MemoryEndpoints:
         if query.after is not None and not CONVERSATION_ID.match(query.after):
             raise errors.invalid("after", "must be the id of a conversation")
         page = await self._memory.conversations(call.tenant, kind, thing_id, query)
-        return listed([as_conversation_of(each) for each in page.found], has_more=page.has_more)
+        kind = "memory.conversation"
+        found = [shown(ThingConversationObject, each, id=each.conversation_id, object=kind) for each in page.found]
+        return listed(found, has_more=page.has_more)
 
 
 def _page_of(call: ApiCall, place: str | None = None) -> memory.ThingQuery:
@@ -142,6 +130,11 @@ def _page_of(call: ApiCall, place: str | None = None) -> memory.ThingQuery:
     if names.has_nul(kind):
         raise errors.invalid("type", "must be a type of things")
     return memory.ThingQuery(limit_of(call.query), after, newest_first(call.query, "desc"), place, kind)
+
+
+def _place(call: ApiCall) -> str | None:
+    """Returns the conversation that the path names; None: it names none."""
+    return call.conversation_id if "conversation_id" in call.path else None
 
 
 def _name(call: ApiCall) -> str:
@@ -156,7 +149,7 @@ def _own(call: ApiCall, named: str | None) -> str | None:
     return named and (call.received.caller.user or named)
 
 
-MAX_DIGITS = 12
+MAX_CHARACTERS = 10**12 - 1
 
 
 class IndexProgress(TypedDict):
@@ -239,15 +232,9 @@ def _part(query: Query) -> records.TextPart:
     """The part of the text that `offset` and `limit` name."""
     if "offset" not in query and "limit" not in query:
         return records.WHOLE_TEXT
-    limit = _whole(query, "limit", 1) if "limit" in query else None
-    return records.TextPart(_whole(query, "offset", 0) if "offset" in query else 0, limit)
-
-
-def _whole(query: Query, name: str, least: int) -> int:
-    value = query[name]
-    if not (value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS and int(value) >= least):
-        raise errors.invalid(name, f"must be a whole number of characters, {least} or more")
-    return int(value)
+    rule = "must be a whole number of characters, {} or more"
+    limit = number_of(query, "limit", rule.format(1), 1, MAX_CHARACTERS)
+    return records.TextPart(number_of(query, "offset", rule.format(0), 0, MAX_CHARACTERS) or 0, limit)
 
 
 def _attachment(call: ApiCall) -> str:

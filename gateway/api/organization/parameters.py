@@ -2,12 +2,12 @@
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Literal, TypeVar
+from typing import Literal
 from urllib.parse import parse_qs
 
-from gateway.api.pagination import refuse_nul, unix_time_of
+from gateway.api.pagination import number_of, refuse_nul, unix_time_of
 from gateway.core import errors
 from gateway.core.frozen_records import record
 
@@ -95,7 +95,6 @@ def _name(second: int, unit: str) -> str:
     return datetime.fromtimestamp(second, UTC).isoformat(" ")[:size]
 
 
-T = TypeVar("T")
 MAX_NAMED = 1000
 """Values that a filter may name."""
 LISTS = ("include", "group_by", "models", "api_key_ids", "user_ids", "project_ids")
@@ -164,17 +163,18 @@ def asked(text: str, kind: ReportParameters, now: datetime) -> ReportRequest:
         if plain not in kind.known or (name != plain and plain not in LISTS):
             raise errors.invalid(name, f"is not known; known are {', '.join(kind.known)}")
         given.setdefault(plain, []).extend(values)
-    width = kind.widths[_one(given, "bucket_width", lambda value: _among(value, tuple(kind.widths))) or "1d"]
-    times = {name: values[0] for name, values in given.items()}
-    start, end = unix_time_of(times, "start_time"), unix_time_of(times, "end_time")
+    first = {name: values[0] for name, values in given.items()}
+    width = kind.widths[_among(first, "bucket_width", tuple(kind.widths)) or "1d"]
+    start, end = unix_time_of(first, "start_time"), unix_time_of(first, "end_time")
     if start is None:
         raise errors.missing("start_time")
     if end is not None and end <= start:
         raise errors.invalid("end_time", "must be later than start_time")
-    limit = _one(given, "limit", lambda value: _within(value, width.most)) or width.default
-    buckets = TimeBuckets(width, start, end, int(now.timestamp()), limit, _one(given, "page", str))
+    rule = f"must be a whole number from 1 to {width.most} with this bucket_width"
+    limit = number_of(first, "limit", rule, 1, width.most, digits=4) or width.default
+    buckets = TimeBuckets(width, start, end, int(now.timestamp()), limit, first.get("page"))
     buckets.check_page()
-    batch = _one(given, "batch", lambda value: _among(value, ("true", "false")))
+    batch = _among(first, "batch", ("true", "false"))
     lists = {name: _many(given, name) for name in LISTS if name not in ("include", "group_by")}
     included = _among_all(given, "include", (SAVINGS,))
     return ReportRequest(
@@ -184,16 +184,6 @@ def asked(text: str, kind: ReportParameters, now: datetime) -> ReportRequest:
         batch=None if batch is None else batch == "true",
         with_savings=bool(included),
     )
-
-
-def _one(given: Mapping[str, Sequence[str]], name: str, read: Callable[[str], T]) -> T | None:
-    values = given.get(name)
-    if values is None:
-        return None
-    try:
-        return read(values[0])
-    except ValueError as error:
-        raise errors.invalid(name, f"must {error}") from None
 
 
 def _many(given: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
@@ -213,13 +203,8 @@ def _among_all(given: Mapping[str, Sequence[str]], name: str, known: tuple[str, 
     return found
 
 
-def _among(value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise ValueError(f"be {' or '.join(known)}")
+def _among(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str | None:
+    value = given.get(name)
+    if value is not None and value not in known:
+        raise errors.invalid(name, f"must be {' or '.join(known)}")
     return value
-
-
-def _within(value: str, most: int) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) <= 4 and 1 <= int(value) <= most):
-        raise ValueError(f"be a whole number from 1 to {most} with this bucket_width")
-    return int(value)

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from gateway.api.api_call import ApiCall, MethodEndpoint, received
 from gateway.api.auth import KeyAuthenticator
 from gateway.api.completion_handler import CompletionHandler, Instead, NamedEventWriter, StreamWriter
-from gateway.api.pagination import included, paging_of, parameters, part_of
+from gateway.api.pagination import included, number_of, paging_of, parameters, part_of
 from gateway.api.request.body_cache import BodyCache, ReadAsChat
 from gateway.api.request.chat_shapes import BILL, OURS
 from gateway.api.request.stored_answer import as_completion, replayed_chunks
@@ -37,6 +37,7 @@ OF_A_STORED_CHAT = ("status", "metadata")
 """Fields of a stored completion that a response has in another form."""
 
 NO_INPUT = PlainMessages([], [], [])
+MAX_EVENT = 10**10 - 1
 FEW_BYTES = 65_536
 """Bytes of a body, at most, where the request takes no content."""
 
@@ -82,12 +83,12 @@ class StoredResponses:
         text = scope["query_string"].decode("latin-1")
         query = parameters(text)
         if scope["method"] == "GET" and _flag(query.get("stream")):
-            await self._stream(scope, receive, send, included(text), _number(query.get("starting_after")))
+            await self._stream(scope, receive, send, included(text), number_of(query, "starting_after", most=MAX_EVENT))
         else:
             await self._one(scope, receive, send)
 
     async def _stream(
-        self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send, include: tuple[str, ...], after: int
+        self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send, include: tuple[str, ...], after: int | None
     ) -> None:
         """Sends the events of the response again, those after `starting_after`."""
         caller = (await received(scope, receive, self._auth, None)).caller
@@ -104,7 +105,7 @@ class StoredResponses:
         conversation_id = stored.ledger.conversation_id
         scope["gateway"]["conversation_id"] = conversation_id
         await asgi.send_start(send, 200, {**asgi.EVENT_STREAM, **asgi.answer_headers(conversation_id)})
-        body = b"".join(asgi.named_event(each) for each in found if each["sequence_number"] > after)
+        body = b"".join(asgi.named_event(each) for each in found if after is None or each["sequence_number"] > after)
         await send({"type": "http.response.body", "body": body})
 
     async def _find(self, call: ApiCall) -> Json:
@@ -175,14 +176,6 @@ def _flag(value: str | None) -> bool:
     if value not in (None, "true", "false", "1", "0"):
         raise errors.invalid("stream", "must be true or false")
     return value in ("true", "1")
-
-
-def _number(value: str | None) -> int:
-    if value is None:
-        return -1
-    if not (value.isascii() and value.isdigit() and len(value) <= 10):
-        raise errors.invalid("starting_after", "must be a whole number")
-    return int(value)
 
 
 @dataclass(slots=True)
