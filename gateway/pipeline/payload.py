@@ -531,18 +531,21 @@ def as_upstream_takes(
         messages = plain_blocks.plain_messages(messages, thoughts=takes)
         forward = _plain_fields(forward, native, deployment, marked=takes)
     if takes and native.marks:
-        messages = with_marks(messages, request.messages, native.marks)
+        messages = with_marks(messages, request.messages, native.marks, whole=stays or protocol.as_anthropics)
     return TranslatedPrompt(messages, forward, fields, tuple(cleared))
 
 
-def with_marks(messages: Sequence[Json], sent: Sequence[Json], marks: Sequence[CacheMark]) -> list[Json]:
+def with_marks(
+    messages: Sequence[Json], sent: Sequence[Json], marks: Sequence[CacheMark], *, whole: bool = True
+) -> list[Json]:
     """Adds the client's marks to the messages: to the leading system messages that it sent; others count from the
-    end."""
+    end. `whole`: a mark after a message is on the message; routers expect it on its last text."""
     marked = list(messages)
     for mark in marks:
         at = _sent_at(messages, sent, mark.message)
         if at is not None:
-            marked[at] = _with_mark(marked[at], mark)
+            on_text = _marked(marked[at], mark.value) if mark.part is None and not whole else None
+            marked[at] = on_text or _with_mark(marked[at], mark)
     return marked
 
 

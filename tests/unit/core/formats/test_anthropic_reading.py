@@ -136,6 +136,17 @@ def test_marks_stand_beside_the_messages_and_are_set_where_they_are_taken() -> N
     assert shorter[1] == marked[-1]
 
 
+def test_s4_i7_routers_get_the_marks_of_results_on_their_texts() -> None:
+    """They read none on a message, so that no step of an agent's was cached."""
+    result = {"type": "tool_result", "tool_use_id": "c", "content": "sunny", "cache_control": MARK}
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]}
+    reading = read(messages=[{"role": "user", "content": "look"}, call, {"role": "user", "content": [result]}])
+    assert reading.native is not None
+    sent = reading.chat["messages"]
+    marked = with_marks(sent, sent, reading.native.marks, whole=False)
+    assert marked[-1] == {**sent[-1], "content": [{"type": "text", "text": "sunny", "cache_control": MARK}]}
+
+
 def test_s4_i7_marks_of_system_blocks_stay_at_them_behind_another_system_message() -> None:
     """§11.7: as a prompt profile stands in front, and two blocks of the client's may be equal."""
     system = [{"type": "text", "text": "s"}, {"type": "text", "text": "s", "cache_control": MARK}]
