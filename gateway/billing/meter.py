@@ -30,6 +30,7 @@ class MeteredRequest:
         left: what was left out of the prompt.
         rewritten: a pass changed what was forwarded before.
         at: when the request arrived, in seconds since 1970.
+        head: tokens of its tools and system messages, as the gateway counts them.
         idle: the conversation was unused for so long that its cache may have expired.
         bounced: tokens of results that were read again soon after they had been cut, by the gateway's count.
         has_new_head: tells whether its tools or system messages differ from the previous request's; asked only where
@@ -45,6 +46,7 @@ class MeteredRequest:
     left: bill.LeftOutTokens | None
     rewritten: bool
     at: float = 0.0
+    head: int = 0
     idle: bool = False
     bounced: int = 0
     has_new_head: Callable[[], bool] = bool  # False
@@ -73,10 +75,10 @@ def metered(
     added = ZERO
     is_cold = note.is_cold or known is None
     cached = known.prompt_tokens - known.left_tokens if known is not None else 0
-    if reads and not (rewritten or is_back) and cached >= prompt_cache.MIN_CACHED_TOKENS:
-        is_cold = not any(reads)  # the upstream knows better
-    if request.idle and rewritten and reads and left is not None and scale * left.unchanged >= MIN_HEAD_TOKENS:
-        is_cold = not any(reads)
+    stayed = round(scale * left.unchanged) if rewritten and left is not None else cached
+    least = MIN_HEAD_TOKENS if rewritten else prompt_cache.MIN_CACHED_TOKENS
+    if reads and not is_back and stayed >= least and (request.idle or not rewritten):
+        is_cold = _was_cold(request, note, max(reads), min(stayed, cached), round(scale * request.head))
     if changes and rates is not None and prompt:
         whole = 0 if is_cold or known is None else known.prompt_tokens
         sent = 0 if is_cold or known is None else known.prompt_tokens - known.left_tokens
@@ -108,6 +110,18 @@ def metered(
         bounced=sums.bounced,
         others=_others(sums, model),
     )
+
+
+def _was_cold(request: MeteredRequest, note: bill.EconomyNote, read: int, promised: int, head: int) -> bool:
+    """Returns whether a conversation's prompt had left its provider's cache, as far as what was read shows. With its
+    tools and system messages (`head` tokens) other conversations begin, too, and keep these in the cache.
+    `promised`: tokens that are read if the cache still holds them."""
+    if not read:
+        return True
+    is_own, is_short = read > head + prompt_cache.BLOCK, prompt_cache.fell_short(promised, read)
+    if note.is_cold:
+        return is_short or not is_own
+    return request.idle and is_short and not (is_own or request.rewritten)
 
 
 def _report(

@@ -275,6 +275,7 @@ def _meter(
             left=context.left_out,
             rewritten=context.fitted.new_pass or (note is not None and note.passed is not None),
             at=prepared.request.arrived_at.timestamp(),
+            head=sum(context.fitted.breakdown.get(part, 0) for part in ("system", "tools")),
             idle=used_at is not None and prepared.request.arrived_at - used_at > prompt_cache.LIFETIME,
             bounced=found_bounces.tokens,
             has_new_head=partial(_has_new_head, prepared, before),

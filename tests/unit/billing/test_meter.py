@@ -93,6 +93,25 @@ def test_a_pass_for_room_is_cold_where_its_head_was_not_read(
     assert Decimal(economics["direct_cost"]) == max(Decimal(0), Decimal("0.1") + direct)
 
 
+@pytest.mark.parametrize(
+    ("rewritten", "expired", "cached", "is_cold"),
+    [(True, True, 4_000, True), (False, True, 4_000, True), (False, False, 4_000, True), (True, False, 4_000, False)]
+    + [(rewritten, expired, 17_900, False) for rewritten in (True, False) for expired in (True, False)],
+)
+def test_s6_a_head_that_other_conversations_keep_cached_does_not_make_a_cold_prompt_warm(
+    rewritten: bool, expired: bool, cached: int, is_cold: bool
+) -> None:
+    """All conversations of an agent begin with the same tools and system messages: here of 4,000 tokens."""
+    usage = {"prompt_tokens": 20_000, "prompt_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0}}
+    left = LeftOutTokens(30_000, 0, 18_000)
+    note = EconomyNote("auto", is_cold=expired)
+    economics, _ = measured(usage, note, rewritten=rewritten, idle=True, left=left, head=4_000)
+    rates = CacheRates(READ, WRITE)
+    whole, sent = (0, 0) if is_cold else (48_000, cached if rewritten else 18_000)
+    added = rates.prompt(50_000, whole) - rates.prompt(20_000, sent)
+    assert Decimal(economics["direct_cost"]) == Decimal("0.1") + added
+
+
 @pytest.mark.parametrize("rewritten", [False, True])
 def test_s6_where_tools_changed_a_direct_request_would_have_been_written_anew_too(rewritten: bool) -> None:
     usage = {"prompt_tokens": 20_000, "prompt_tokens_details": {"cached_tokens": 2_000, "cache_write_tokens": 18_000}}
