@@ -148,6 +148,7 @@ class WiredApi:
             max_body_bytes=max_bytes,
             hooks=self._instruments.hooks,
             serves=self._documents.served_here,
+            withdraw=self._requests.settlement.withdraw,
         )
         self._attachments = AttachmentEndpoints(records, auth)
         self._context = ConversationContext(records, auth)

@@ -228,6 +228,16 @@ class RunningTurns:
         except TimeoutError:
             return
 
+    def answering(self, tenant: str, conversation_id: str) -> list[RequestRun]:
+        """Lists the running turns of a conversation."""
+        return self._found([(tenant, "id", conversation_id)])
+
+    async def end_of(self, run: RequestRun) -> None:
+        """Waits until a turn is committed, or never will be, but no longer than `seconds`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._seconds):
+                await self._ends.setdefault(run.asked.request_id, asyncio.Event()).wait()
+
     def _found(self, keys: Iterable[Key]) -> list[RequestRun]:
         return [each for key in keys if key in self._by_key for each in self._by_key[key].values()]
 
@@ -276,6 +286,19 @@ class RequestSettlement:
             return settled
         finally:
             self._settling.pop(request_id, None)
+
+    async def withdraw(self, tenant: str, conversation_id: str) -> bool:
+        """Ensures that a conversation is not stored by its first turn, as it is deleted while that runs. Returns False
+        if no such turn runs in this process, or none any more: one that is being committed is waited for."""
+        for run in self.running.answering(tenant, conversation_id):
+            history = run.prepared.history
+            if history is None or not history.created:
+                continue
+            if not run.is_ending and run.asked.request_id not in self._settling:
+                run.continue_as(replace(run.prepared, history=replace(history, created=False)))
+                return True
+            await self.running.end_of(run)
+        return False
 
     async def _billed(self, run: RequestRun, outcome: UpstreamOutcome) -> SettledRequest:
         attempted, request = run.attempted(outcome), run.prepared.request

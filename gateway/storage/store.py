@@ -478,11 +478,16 @@ class ConversationStore:
         return await self._transactions.run(work)
 
     async def delete_conversation(
-        self, tenant: str, conversation_id: str, by: audit_log.AuditActor | None = None
+        self,
+        tenant: str,
+        conversation_id: str,
+        by: audit_log.AuditActor | None = None,
+        *,
+        is_new: bool = False,
     ) -> bool:
         """Deletes a conversation with all its content; its anonymous bill stays (guarantee §5, §6). A turn that is
         under way is not stored. Returns False if the tenant has no such conversation. `by`: the actor in the audit
-        trail."""
+        trail; `is_new`: its first turn is under way, so that nothing of it is stored yet."""
         if names.has_nul(conversation_id):
             return False
         now = self._clock.now()
@@ -490,14 +495,13 @@ class ConversationStore:
         def work(connection: sa.Connection) -> tuple[datetime, tuple[str, ...]] | None:
             row = conversation_row(connection, tenant, ConversationRef(conversation_id))
             groups = delete_conversation(connection, tenant, conversation_id)
-            if row is None or groups is None:
-                return None
-            audit_events.recorded(connection, by, now, "conversation.deleted", conversation_id, tenant)
-            return utc(row.created_at), groups
+            if is_new or groups is not None:
+                audit_events.recorded(connection, by, now, "conversation.deleted", conversation_id, tenant)
+            return (utc(row.created_at), groups) if row is not None and groups is not None else None
 
         gone = await self._transactions.run(work, write=True)
         if gone is None:
-            return False
+            return is_new
         at, groups = gone
         if self._paths is not None:
             self._paths.forget()

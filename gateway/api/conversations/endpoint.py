@@ -1,6 +1,6 @@
 """`/v1/conversations…`: OpenAI's Conversations API over the stored histories, and a list of them (guarantee §3, §8)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
@@ -259,9 +259,11 @@ class ConversationEndpoints:
         max_body_bytes: int,
         hooks: TelemetryHooks,
         serves: FilesHere,
+        withdraw: Callable[[str, str], Awaitable[bool]],
     ) -> None:
-        """`serves`: whether the gateway stores a caller's files."""
+        """`serves`: whether the gateway stores a caller's files; `withdraw`: see `RequestSettlement.withdraw`."""
         self._hooks = hooks
+        self._withdraw = withdraw
         self._serves = serves
         self._records = records
         self._store = store
@@ -311,7 +313,8 @@ class ConversationEndpoints:
 
     async def delete(self, call: ApiCall) -> Deleted[Literal["conversation.deleted"]]:
         conversation_id = call.conversation_id
-        if not await self._store.delete_conversation(call.tenant, conversation_id, call.actor):
+        is_new = await self._withdraw(call.tenant, conversation_id)
+        if not await self._store.delete_conversation(call.tenant, conversation_id, call.actor, is_new=is_new):
             raise errors.ConversationNotFound("No such conversation.", param="conversation_id")
         return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
 

@@ -1,6 +1,7 @@
 """The Conversations API through the official SDK, on both storages: conversations as such (guarantee §3, §7, §8)."""
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -86,6 +87,29 @@ def test_s3_a_conversation_is_made_read_changed_and_deleted(client: OpenAI) -> N
         with pytest.raises(openai.NotFoundError) as caught:
             gone(made.id)
         assert (caught.value.code, caught.value.param) == ("conversation_not_found", "conversation_id")
+
+
+@pytest.mark.parametrize("storage", ["named", "new"])
+def test_s3_a_conversation_that_is_deleted_during_its_first_answer_is_not_stored(
+    gateway: GatewayProcess, upstream: MockUpstream, storage: str
+) -> None:
+    """§6: the answer comes whole, and its bill stays, without content."""
+    goes_on = threading.Event()
+    upstream.reply(text="The heliotrope turns to the sun.", stall_after=2, stall_until=goes_on)
+    session = {"context": {"session": "brief"}} if storage == "named" else {}
+    body = {"model": "gpt-4o", "messages": [user("What turns?")], "stream": True, **session}
+    with http(gateway, f"sk-deleted-at-first-{storage}") as raw:
+        with raw.stream("POST", "/chat/completions", json=body) as answer:
+            lines = answer.iter_lines()
+            named, first = answer.headers["x-conversation-id"], json.loads(next(lines).removeprefix("data: "))
+            assert raw.delete(f"/conversations/{named}").json()["deleted"] is True
+            goes_on.set()
+            assert "sun" in "".join(lines)
+        for gone in (raw.get(f"/conversations/{named}"), raw.delete(f"/conversations/{named}")):
+            assert gone.status_code == 404
+        assert raw.get("/conversations", params={"session": "brief"}).json()["data"] == []
+        kept = raw.get(f"/chat/completions/{first['id']}").json()
+        assert (kept["choices"], kept["response_metadata"]["usage"]["completion_tokens"]) == ([], 6)
 
 
 def test_s3_5_answers_name_their_conversation_in_a_header(gateway: GatewayProcess) -> None:
