@@ -96,7 +96,7 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
         messages, forward, native, cleared = as_upstream_takes(messages, forward, request, deployment, tokens)
         if context is not None:
             context.utilization.without(cleared)
-    if request.native is None and not (as_sent and request.messages is prepared.asked.messages):
+    if request.native is None and not as_sent and _shows_earlier(prepared.history):
         messages = with_sent_marks(messages, prepared.asked.messages, forward)
     said = bound_messages(prepared, messages) if items.SIGNED in fields or items.BOUND in fields else messages
     apart = not upstreams.PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(items.RESPONSES_ALONE)
@@ -549,10 +549,16 @@ def with_marks(
     return marked
 
 
+def _shows_earlier(history: conversation.ConversationHistory | None) -> bool:
+    """Returns whether a prompt may hold messages in the form that an earlier request brought."""
+    return history is not None and (history.stored > 0 or history.frame is not None)
+
+
 def with_sent_marks(messages: list[Json], sent: Sequence[Json], forward: Json) -> list[Json]:
     """Moves the marks of a chat's messages to where its client has them now: stored messages have those of the request
     that brought them. The latest that are not sent again keep theirs, as many as a provider accepts."""
-    if not any(map(prompt_cache.breakpoints_in, (*messages, *sent))):
+    seen = set(map(id, messages))
+    if not any(map(prompt_cache.breakpoints_in, (*messages, *(each for each in sent if id(each) not in seen)))):
         return messages
     places = {_sent_at(messages, sent, number): number for number in range(len(sent))}
     tools = [each for name in ("tools", "functions") for each in forward.get(name) or ()]
