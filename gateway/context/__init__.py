@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gateway.context.gather import INLINE_CHARS, ContextSources
     from gateway.context.manager import BuiltContext, ContextManager
     from gateway.context.planner import ContextPlanning, PlannerAccess, PlanResult
-    from gateway.context.planning import decision
+    from gateway.context.planning import artifact_decisions, decision
     from gateway.context.planning.summaries import PLAN_SECONDS, ArtifactSummarizer, SummaryCache
 else:
     __getattr__ = lazy_face(__name__)
@@ -38,6 +38,7 @@ __all__ = [
     "RequestRanking",
     "SummaryCache",
     "WindowProposal",
+    "artifact_decisions",
     "collect",
     "compact",
     "decision",

@@ -42,7 +42,7 @@ from gateway.context.planner import (
     planner_task,
     prospects_of,
 )
-from gateway.context.planning import decision
+from gateway.context.planning import artifact_decisions, decision
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.whole_files import NO_OWN_FILES, NativePdfs, OwnFiles
 from gateway.context.window.counting import REPLY_TOKENS, PromptCounter, prompt_tokens
@@ -177,12 +177,12 @@ def _utilization(
     if source.budget.turns is not None and turns > source.budget.turns.most and utilization.messages_excluded:
         utilization.left_by = MAX_TURNS
     new = material.attached[len(history.attachments) :]
-    earlier = decision.EarlierWindow.of(material, measured.unreduced, history.stored, new)
+    earlier = artifact_decisions.EarlierWindow.of(material, measured.unreduced, history.stored, new)
     if (memory := fitted.forwarded.memory) is not None:
         tokens = measured.counting.message(memory.body)
         utilization.memory = {"pinned": len(memory.pinned), "segments": len(memory.segments), "tokens": tokens}
     utilization.warnings += _without_text(material)
-    utilization.artifacts_processed = decision.records_of(
+    utilization.artifacts_processed = artifact_decisions.records_of(
         material, fitted, named=request.store, earlier_window=earlier, notes=history.notes
     )
     utilization.workflow_spec_tokens = _workflow_spec_tokens(measured, utilization)
@@ -234,7 +234,7 @@ def _strategy(material: WindowInputs, fitted: PackedWindow) -> str:
     §6). A tool result that is forwarded as text in full was restored, not decided on."""
     restored = {a.artifact_id: a.content for a in material.restored}
     decided = any(restored.get(key) != r.text for key, r in fitted.selection.renderings.items())
-    if material.artifacts and (decided or decision.holds_reduced(material, fitted)):
+    if material.artifacts and (decided or artifact_decisions.holds_reduced(material, fitted)):
         return "heuristic"
     if fitted.selection.first > 0 or fitted.selection.left_out:
         return "simple"

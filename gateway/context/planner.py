@@ -16,7 +16,8 @@ from typing import Any
 from gateway.billing import cost
 from gateway.context.build import WindowProposal
 from gateway.context.internal_calls import Begin, CallBudget, InternalModels, OpenBill
-from gateway.context.planning.decision import FORCED, ModelConfig, PlanEconomics, PlannerCooldown, without_standing
+from gateway.context.planning.artifact_decisions import without_standing
+from gateway.context.planning.decision import FORCED, ModelConfig, PlanEconomics, PlannerCooldown
 from gateway.context.planning.prompt import PLANNER_PROMPT_VERSION, PlannerTask, plan_schema, planner_messages
 from gateway.context.planning.summaries import (
     ArtifactSummarizer,

@@ -4,7 +4,7 @@ stored conversations are stored with their turns, all others by `unstored_frames
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gateway.context import BuiltContext, decision
+from gateway.context import BuiltContext, artifact_decisions
 from gateway.context.window import PromptCounter
 from gateway.core.types import memory
 from gateway.core.types.conversation import (
@@ -168,10 +168,10 @@ class _FrameRequest:
     def _decisions(self) -> dict[str, tuple[FrozenDecision, ...]]:
         """Returns the reduced items in messages of the window, by the message that contains them."""
         found: dict[str, list[FrozenDecision]] = {}
-        for index, shown_in_full in decision.reduced_of(self._material, self._fitted):
+        for index, reduced in artifact_decisions.reduced_of(self._material, self._fitted):
             name = self._names[index]
             if name is not None:
-                found.setdefault(name, []).append(shown_in_full)
+                found.setdefault(name, []).append(reduced)
         return {name: tuple(each) for name, each in found.items()}
 
     def _refers(self) -> dict[str, tuple[tuple[str, str], ...]]:

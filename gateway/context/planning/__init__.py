@@ -1,1 +1,1 @@
-"""Decides whether a model's plan is worth its price; records the decision about each artifact (guarantee §5)."""
+"""Decides whether a model's plan is worth its price, and what holds for each artifact (guarantee §5)."""

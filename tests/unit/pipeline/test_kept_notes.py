@@ -9,7 +9,7 @@ import pytest
 
 from gateway.context.artifacts.collect import extract_artifacts_from_messages, unique_ids
 from gateway.context.assembly.render import assemble
-from gateway.context.planning.decision import EarlierWindow, records_of
+from gateway.context.planning.artifact_decisions import EarlierWindow, records_of
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptCounter
 from gateway.core.types.chat import ModelFacts

@@ -7,7 +7,13 @@ import pytest
 
 from gateway.billing.metadata import response_metadata
 from gateway.context.manager import BuiltContext
-from gateway.context.planning.decision import WindowContents, records_of, reduced_of, strategy_of, without_standing
+from gateway.context.planning.artifact_decisions import (
+    WindowContents,
+    records_of,
+    reduced_of,
+    strategy_of,
+    without_standing,
+)
 from gateway.conversations.message_forms import as_frozen
 from gateway.core.types.bill import ArtifactUsageRecord, ContextUtilizationMetadata, ResponseMetadata
 from gateway.core.types.conversation import ConversationHistory, frame_body, frame_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.context.assembly.render import assemble
-from gateway.context.planning.decision import records_of
+from gateway.context.planning.artifact_decisions import records_of
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.types.conversation import (
