@@ -20,7 +20,7 @@ from gateway.context.whole_files import NativeFiles
 from gateway.context.window.candidates import SegmentRoom, bounded
 from gateway.context.window.counting import PromptCounter
 from gateway.context.window.fit import count_full, fit
-from gateway.context.window.fitting import MIN_CACHED_TOKENS, FittingSteps, SelectionLimits, no_results
+from gateway.context.window.fitting import MIN_CACHED_TOKENS, FittingCallbacks, SelectionLimits, no_results
 from gateway.core import errors, ports
 from gateway.core.formats.anthropic import edits
 from gateway.core.frozen_records import record
@@ -105,7 +105,7 @@ class MeasuredInputs:
     material: WindowInputs
     counting: PromptCounter
     limits: SelectionLimits
-    tools: FittingSteps
+    callbacks: FittingCallbacks
     finder: PassageFinder
     unreduced: FullPrompt
     without_room: FullPrompt | None = None
@@ -113,7 +113,7 @@ class MeasuredInputs:
     def having(self, **changes: Any) -> Self:
         """Returns the inputs with these fields of the material changed, counted again."""
         material = replace(self.material, **changes)
-        unreduced = count_full(material, self.limits, self.counting, self.tools, _shares(self.inputs))
+        unreduced = count_full(material, self.limits, self.counting, self.callbacks, _shares(self.inputs))
         return replace(self, material=material, unreduced=unreduced, without_room=None)
 
     @property
@@ -200,7 +200,7 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
     finder = ranking.finder(material)
     is_weighed = prices_decide(inputs) and economic_rates(inputs, material, 0) is not None
     kept = _kept(request, inputs.history.costs) if is_weighed else no_results
-    tools = FittingSteps(assemble, ranking.relevance(finder), compact, worded, kept)
+    callbacks = FittingCallbacks(assemble, ranking.relevance(finder), compact, worded, kept)
     counting = PromptCounter(counter, request.forward, material, history.notes)
     estimated = counter.margin != 1.0
     window = inputs.budget.context_window
@@ -222,8 +222,8 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
         low_water = MIN_CACHED_TOKENS if is_weighed else int(share * tokens)  # deeper is always cheaper
         keeps = is_weighed and passes.may_keep_more(history.costs)
         limits = replace(limits, low_water=low_water, fresh=fresh, may_keep_more=keeps)
-    unreduced = count_full(material, limits, counting, tools, _shares(inputs))
-    return MeasuredInputs(inputs, material, counting, limits, tools, finder, unreduced)
+    unreduced = count_full(material, limits, counting, callbacks, _shares(inputs))
+    return MeasuredInputs(inputs, material, counting, limits, callbacks, finder, unreduced)
 
 
 def clears_exactly(request: ChatRequest) -> bool:
@@ -314,7 +314,7 @@ def beside_pages(proposal: WindowProposal, pages: tuple[ShownPages, ...]) -> Win
 
 def _proposed(measured: MeasuredInputs) -> WindowProposal:
     unreduced = measured.unreduced
-    fitted = fit(measured.material, measured.limits, measured.counting, measured.tools, unreduced=unreduced)
+    fitted = fit(measured.material, measured.limits, measured.counting, measured.callbacks, unreduced=unreduced)
     if fitted.new_pass and not unreduced.new_pass:  # space for what the question needs: no old decision holds
         measured = replace(measured, unreduced=replace(unreduced, new_pass=True))
     return WindowProposal(measured, fitted, _decision(measured))
@@ -359,7 +359,7 @@ def _followed(
     proposal: WindowProposal, planned: PlanToFollow, reason: str | None, spent: Sequence[bill.InternalCall]
 ) -> FinalFit:
     of = proposal.measured
-    fitted = fit(of.material, of.limits, of.counting, of.tools, planned=planned, unreduced=of.unreduced)
+    fitted = fit(of.material, of.limits, of.counting, of.callbacks, planned=planned, unreduced=of.unreduced)
     compared = _comparison(proposal, fitted, spent)
     refusal = _why_not(proposal, fitted, planned, compared)
     if refusal is None:

@@ -344,7 +344,7 @@ def planner_task(proposal: WindowProposal) -> PlannerTask | None:
     artifacts, quoted = _artifacts_to_plan(proposal) if budget is not None else ([], frozenset())
     if budget is None or not artifacts:
         return None
-    ranked = dict.fromkeys(id(each.of) for each in candidates(material, artifacts, (), measured.tools.relevance))
+    ranked = dict.fromkeys(id(each.of) for each in candidates(material, artifacts, (), measured.callbacks.relevance))
     rank = {of: number for number, of in enumerate(ranked)}
     artifacts.sort(key=lambda artifact: rank.get(id(artifact), len(rank)))
     goal, recent = measured.inputs.request.options.goal, recent_texts(material)

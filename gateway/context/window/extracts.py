@@ -54,7 +54,7 @@ def with_recalled(fitting: WindowFitter, frozen: PackedWindow) -> PackedWindow |
     artifacts, quotable = absent(material, frozen)
     if not (artifacts or quotable):
         return frozen
-    found = candidates(material, artifacts, quotable, fitting.tools.relevance, fitting.searches)
+    found = candidates(material, artifacts, quotable, fitting.callbacks.relevance, fitting.searches)
     least = tuning.MIN_RECALL_SCORE * max((c.passage.score for c in found), default=0.0)
     wanted = [c for c in found if c.passage.called and c.passage.score > 0 and c.passage.score >= least]
     found = _unseen(material, frozen, wanted)
@@ -428,7 +428,7 @@ class PlanGuide:
         of = own[0].of
         assert isinstance(of, Artifact)
         queries = tuple(dict.fromkeys((query, *self.searches)))
-        found = candidates(self._fitting.material, [of], [], self._fitting.tools.relevance, queries)
+        found = candidates(self._fitting.material, [of], [], self._fitting.callbacks.relevance, queries)
         least = tuning.MIN_QUERY_SCORE * max((c.passage.score for c in found), default=0.0)
         here = {c.passage.start: c for c in own}
         near = [c for c in found if c.passage.score >= least and c.passage.score > 0]
@@ -511,7 +511,7 @@ def followed(fitting: WindowFitter, fitted: PackedWindow) -> PackedWindow:
     `fitted` itself if the result is no shorter."""
     if not fitting.planned.plan.artifacts:
         return fitted
-    artifacts = [replace(a, content=fitting.tools.compact(a.content)) for a in changeable(fitting.material, fitted)]
+    artifacts = [replace(a, content=fitting.callbacks.compact(a.content)) for a in changeable(fitting.material, fitted)]
     guide = PlanGuide(fitting, artifacts)
     covered = [a for a in artifacts if a.artifact_id in guide.decisions]
     if not covered:
@@ -546,7 +546,7 @@ def _renderings(fitting: WindowFitter, guide: PlanGuide, covered: list[Artifact]
     taken: dict[str, list[PassageCandidate]] = defaultdict(list)
     left: dict[str, list[PassageCandidate]] = defaultdict(list)
     half = 0.0 if guide.trusted else tuning.HEURISTIC_SHARE * sum(len(artifact.content) for artifact in covered)
-    for candidate in candidates(fitting.material, covered, [], fitting.tools.relevance, guide.searches):
+    for candidate in candidates(fitting.material, covered, [], fitting.callbacks.relevance, guide.searches):
         assert isinstance(candidate.of, Artifact)
         (taken if half > 0 else left)[candidate.of.artifact_id].append(candidate)
         half -= len(candidate.text)

@@ -42,7 +42,7 @@ from gateway.context.window.extracts import (
 )
 from gateway.context.window.fitting import (
     NO_PLAN,
-    FittingSteps,
+    FittingCallbacks,
     ForwardedMinimum,
     SelectionLimits,
     WindowFitter,
@@ -208,7 +208,7 @@ class WindowPacker:
 
     def _ranked(self) -> tuple[list[PassageCandidate], dict[int, PassageCandidate]]:
         """Returns the candidates that the window can show, best first; and all by `order`, scored for the plan."""
-        material, guide, relevance = self._material, self._guide, self._fitting.tools.relevance
+        material, guide, relevance = self._material, self._guide, self._fitting.callbacks.relevance
         pinned = material.pinned_contents
         artifacts = of_each_content([a for a in material.searched if a.content_id not in pinned], material.current)
         found = scored = candidates(material, artifacts, self._quotable, relevance)
@@ -451,7 +451,7 @@ def fit(
     material: WindowInputs,
     limits: SelectionLimits,
     counting: PromptCounter,
-    tools: FittingSteps,
+    callbacks: FittingCallbacks,
     planned: PlanToFollow | None = None,
     unreduced: FullPrompt | None = None,
 ) -> PackedWindow:
@@ -461,8 +461,8 @@ def fit(
     `planned`: a plan to follow for artifacts that are forwarded for the first time, and for all once something has to
     leave (guarantee §5); `unreduced`: the result of `count_full`, if known.
     Raises ContextLengthExceeded: not even the current message and its latest tool step fit."""
-    fitting = WindowFitter(material, limits, counting, tools, planned or NO_PLAN)
-    everything = unreduced or count_full(material, limits, counting, tools)
+    fitting = WindowFitter(material, limits, counting, callbacks, planned or NO_PLAN)
+    everything = unreduced or count_full(material, limits, counting, callbacks)
     if limits.usable is None:
         as_it_is = fitting.fitted(everything.selection, everything.forwarded, exact=False)
         return replace(as_it_is, moved=material.moves)
@@ -480,7 +480,7 @@ def count_full(
     material: WindowInputs,
     limits: SelectionLimits,
     counting: PromptCounter,
-    tools: FittingSteps,
+    callbacks: FittingCallbacks,
     shares: Sequence[float] = (),
 ) -> FullPrompt:
     """Counts the window with what was forwarded before unchanged and everything newer in full, as exactly as needed.
@@ -488,7 +488,7 @@ def count_full(
     selection = _frozen(material, counting, limits.usable)
     if material.repeats.documents:
         selection = once(material, selection)
-    return counted(material, selection, limits, counting, tools, shares)
+    return counted(material, selection, limits, counting, callbacks, shares)
 
 
 def counted(
@@ -496,13 +496,13 @@ def counted(
     selection: WindowSelection,
     limits: SelectionLimits,
     counting: PromptCounter,
-    tools: FittingSteps,
+    callbacks: FittingCallbacks,
     shares: Sequence[float] = (),
 ) -> FullPrompt:
     """Counts a selection that leaves out nothing new, as exactly as `count_full` does."""
     budget, usable = limits.tokens, limits.usable
     possible, impossible = drop_impossible(selection, counting, budget) if budget is not None else (selection, 0)
-    forwarded = tools.assemble(material, possible)
+    forwarded = callbacks.assemble(material, possible)
     if impossible:
         return FullPrompt(selection, forwarded, counting.estimate(forwarded).total + impossible, new_pass=True)
     if budget is None or usable is None:
@@ -542,7 +542,7 @@ def _compacted(fitting: WindowFitter) -> WindowFitter:
     """Returns the fitter with compacted material for a new pass, except what is kept word for word."""
     if shaped := fitting.material.shaped:  # references die with what they point to (guarantee §4 I8)
         fitting = replace(fitting, material=fitting.material.in_full(shaped))
-    kept = fitting.tools.kept(fitting.material)
+    kept = fitting.callbacks.kept(fitting.material)
     fitting = replace(fitting, kept=tuple(each.artifact_id for each in kept)) if kept else fitting
     return fitting.compacted("placed", "restored", "attached")
 

@@ -97,10 +97,16 @@ class WordedItem(Protocol):
 
 
 @record
-class FittingSteps:
-    """The steps that fitting calls, passed in because steps do not import each other: rendering of a whole selection,
-    ranking of passages, lossless compaction of a text, rendering of one artifact, and the results that a pass shows
-    word for word as far as they fit, the most needed first."""
+class FittingCallbacks:
+    """The functions that fitting calls, passed in because steps do not import each other.
+
+    Attributes:
+        assemble: renders a whole selection.
+        relevance: ranks passages.
+        compact: compacts a text without loss.
+        worded: renders one artifact.
+        kept: finds the results that a pass shows word for word as far as they fit, the most needed first.
+    """
 
     assemble: Callable[[WindowInputs, WindowSelection], ForwardedMessages]
     relevance: Relevance
@@ -117,13 +123,13 @@ class WindowFitter:
     material: WindowInputs
     limits: SelectionLimits
     counting: PromptCounter
-    tools: FittingSteps
+    callbacks: FittingCallbacks
     planned: PlanToFollow = NO_PLAN
     kept: tuple[str, ...] = ()
 
     def assemble(self, selection: WindowSelection) -> ForwardedMessages:
         """Assembles the messages that would be forwarded for the selection."""
-        return self.tools.assemble(self.material, self._once(selection))
+        return self.callbacks.assemble(self.material, self._once(selection))
 
     def _once(self, selection: WindowSelection) -> WindowSelection:
         """Returns the selection with each repeated document shown once."""
@@ -162,7 +168,7 @@ class WindowFitter:
             return rendering
         whole = in_full(artifact)
         as_item = in_block or artifact.is_file
-        texts = (self.tools.worded(each, as_item=as_item) for each in (rendering, whole))
+        texts = (self.callbacks.worded(each, as_item=as_item) for each in (rendering, whole))
         shown, full = map(self.counting.text, texts)
         return whole if full <= shown else rendering
 
@@ -183,7 +189,7 @@ class WindowFitter:
             changed[name] = tuple(
                 each
                 if each.pinned or each.artifact_id in kept
-                else replace(each, content=self.tools.compact(each.content))
+                else replace(each, content=self.callbacks.compact(each.content))
                 for each in artifacts
             )
         return replace(self, material=replace(self.material, **changed))
@@ -293,7 +299,7 @@ class ForwardedMinimum:
             return counting.message(message.body)
         here = tuple(replace(a, place=replace(a.place, message=0)) for a in self._inside[index])
         alone = WindowInputs(instructions=(), messages=(message,), current=-1, placed=here)
-        forwarded = self._fitting.tools.assemble(alone, WindowSelection(renderings=self.pointers, frozen=False))
+        forwarded = self._fitting.callbacks.assemble(alone, WindowSelection(renderings=self.pointers, frozen=False))
         return sum(map(counting.message, forwarded.messages))
 
     def _reached(self) -> tuple[WindowSelection, int]:
@@ -535,7 +541,7 @@ class ForwardedMinimum:
             return whole
         if len(artifact.content) > tuning.POINTER_CHARS or artifact.place.message is None:
             return label
-        worded, tokens = self._fitting.tools.worded, self._fitting.counting.text
+        worded, tokens = self._fitting.callbacks.worded, self._fitting.counting.text
         shown, full = (tokens(worded(each, as_item=artifact.is_file)) for each in (label, whole))
         return whole if full <= shown else label
 

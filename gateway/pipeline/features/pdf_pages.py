@@ -264,7 +264,7 @@ async def shown_pages(
     documents = list(_pdfs(material)) if cutter.most_pages and _may_have_pages(proposal) else []
     if not documents:
         return ()
-    ranked = await ranking.run(inputs.is_small, _ranked, material, proposal.measured.tools.relevance, documents)
+    ranked = await ranking.run(inputs.is_small, _ranked, material, proposal.measured.callbacks.relevance, documents)
     chosen = await _chosen(ranked, _room(proposal), natives, cutter.most_pages) if ranked else []
     return tuple([found for each in chosen if (found := await _cut(each, natives, cutter)) is not None])
 

@@ -10,7 +10,7 @@ from gateway.context.assembly.render import assemble, worded
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptCounter
 from gateway.context.window.fit import fit
-from gateway.context.window.fitting import FittingSteps, SelectionLimits
+from gateway.context.window.fitting import FittingCallbacks, SelectionLimits
 from gateway.core.types.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ProcessingStrategy
 from gateway.core.types.conversation import new_message
 from gateway.core.types.window import PackedWindow, PlanToFollow, WindowInputs
@@ -19,7 +19,7 @@ from tests.unit.making import FACTS
 
 FULL, EXCLUDE = ProcessingStrategy.INCLUDE_FULL, ProcessingStrategy.EXCLUDE
 EXTRACT, SUMMARIZE = ProcessingStrategy.RAG_EXTRACT, ProcessingStrategy.SUMMARIZE
-TOOLS = FittingSteps(assemble, PassageFinder(None, "tenant"), compact, worded)
+CALLBACKS = FittingCallbacks(assemble, PassageFinder(None, "tenant"), compact, worded)
 LAMP = "\n\n".join(f"On night {n} the lamp of the lighthouse was lit at {n % 12}:15 by keeper {n}." for n in range(80))
 SHIPS = "\n\n".join(f"The vessel number {n} carried {n * 3} tons of coal to harbour {n % 9}." for n in range(80))
 
@@ -60,7 +60,7 @@ def planned(
 
 def fitted(made: WindowInputs, tokens: int | None, plan: PlanToFollow | None = None) -> PackedWindow:
     """What is forwarded within so many tokens."""
-    return fit(made, SelectionLimits(tokens, 0.1), counting(made), TOOLS, plan)
+    return fit(made, SelectionLimits(tokens, 0.1), counting(made), CALLBACKS, plan)
 
 
 def counting(made: WindowInputs) -> PromptCounter:

@@ -13,7 +13,7 @@ from gateway.context.assembly.render import assemble, worded
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptCount, PromptCounter
 from gateway.context.window.fit import count_full, fit
-from gateway.context.window.fitting import FittingSteps, SelectionLimits
+from gateway.context.window.fitting import FittingCallbacks, SelectionLimits
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.jsons import Json
@@ -170,7 +170,7 @@ def test_where_nothing_is_counted_nothing_is_kept() -> None:
 
 
 SHARES = (0.7, 0.9)
-TOOLS = FittingSteps(assemble, PassageFinder(None, "tenant"), compact, worded)
+CALLBACKS = FittingCallbacks(assemble, PassageFinder(None, "tenant"), compact, worded)
 PAPER = "The lamp of the lighthouse is lit at dusk. " * 40
 
 
@@ -190,8 +190,8 @@ def counter(made: WindowInputs) -> tuple[PromptCounter, Watched]:
 def test_it_is_known_on_which_side_of_each_share_it_is(words: int, budget: int) -> None:
     made = material(words)
     counting, _ = counter(made)
-    exact = counting.total(assemble(made, count_full(made, SelectionLimits(None, 0.1), counting, TOOLS).selection))
-    found = count_full(made, SelectionLimits(budget, 0.1), counter(made)[0], TOOLS, SHARES)
+    exact = counting.total(assemble(made, count_full(made, SelectionLimits(None, 0.1), counting, CALLBACKS).selection))
+    found = count_full(made, SelectionLimits(budget, 0.1), counter(made)[0], CALLBACKS, SHARES)
     for share in (*SHARES, 1.0):
         assert (found.tokens > share * budget) == (exact > share * budget)
         assert (found.tokens >= share * budget) == (exact >= share * budget)
@@ -202,7 +202,7 @@ def test_it_is_known_on_which_side_of_each_share_it_is(words: int, budget: int) 
 def test_what_is_surely_below_all_shares_is_not_counted() -> None:
     made = material(100)
     counting, watched = counter(made)
-    found = count_full(made, SelectionLimits(100_000, 0.1), counting, TOOLS, SHARES)
+    found = count_full(made, SelectionLimits(100_000, 0.1), counting, CALLBACKS, SHARES)
     assert (watched.asked, counting.is_exact, found.new_pass) == ([], False, False)
     assert found.tokens == counting.estimate(found.forwarded).total
 
@@ -234,7 +234,7 @@ def test_what_samples_show_to_fit_does(loop: list[tuple[str, int]], share_of_byt
     made = much(*zip(*loop, strict=True))
     budget = max(1, int(share_of_bytes * sum(size for _, size in loop)))
     counting, _ = counter(made)
-    found = count_full(made, SelectionLimits(budget, 0.1), counting, TOOLS, SHARES)
+    found = count_full(made, SelectionLimits(budget, 0.1), counting, CALLBACKS, SHARES)
     exact = counter(made)[0].total(found.forwarded)
     for share in (*SHARES, 1.0):
         assert (found.tokens > share * budget) == (exact > share * budget)
@@ -251,9 +251,9 @@ def test_what_lies_between_two_samples_may_be_all_tokens(sparse: str, dense: str
     said = stored([user("What?"), assistant(None, "call_0"), tool("call_0", text)])
     made = WindowInputs((), tuple(replace(each, message_id=None, tokens=None) for each in said), 0)
     counting, _ = counter(made)
-    forwarded = assemble(made, count_full(made, SelectionLimits(None, 0.1), counting, TOOLS).selection)
+    forwarded = assemble(made, count_full(made, SelectionLimits(None, 0.1), counting, CALLBACKS).selection)
     budget = counter(made)[0].total(forwarded) - 1
-    assert count_full(made, SelectionLimits(budget, 0.1), counter(made)[0], TOOLS, SHARES).new_pass
+    assert count_full(made, SelectionLimits(budget, 0.1), counter(made)[0], CALLBACKS, SHARES).new_pass
 
 
 @pytest.mark.parametrize(
@@ -265,18 +265,18 @@ def test_much_is_counted_where_its_figure_is_near_a_limit(times_exact: float, ch
     """Little is counted: it costs no more than samples, and later requests need not."""
     made = much(["prose"] * 10, [chars // 10] * 10)
     counting, watched = counter(made)
-    forwarded = assemble(made, count_full(made, SelectionLimits(None, 0.1), counting, TOOLS).selection)
+    forwarded = assemble(made, count_full(made, SelectionLimits(None, 0.1), counting, CALLBACKS).selection)
     budget = int(2 * times_exact * counter(made)[0].total(forwarded) / SHARES[0])
     assert counting.upper_bound(forwarded) > SHARES[0] * budget
     assert not watched.asked
-    count_full(made, SelectionLimits(budget, 0.1), counting, TOOLS, SHARES)
+    count_full(made, SelectionLimits(budget, 0.1), counting, CALLBACKS, SHARES)
     assert (bool(watched.asked), counting.is_exact) == (is_counted, is_counted)
 
 
 def test_without_a_budget_nothing_is_counted() -> None:
     made = material(100)
     counting, watched = counter(made)
-    found = count_full(made, SelectionLimits(None, 0.1), counting, TOOLS, SHARES)
+    found = count_full(made, SelectionLimits(None, 0.1), counting, CALLBACKS, SHARES)
     assert (watched.asked, found.new_pass) == ([], False)
 
 
@@ -286,13 +286,13 @@ def test_what_was_measured_is_not_counted_again(budget: int) -> None:
     made = material(100)
     counting, watched = counter(made)
     limits = SelectionLimits(budget, 0.1)
-    known = count_full(made, limits, counting, TOOLS, SHARES)
+    known = count_full(made, limits, counting, CALLBACKS, SHARES)
     before = list(watched.asked)
     assert before
-    fitted = fit(made, limits, counting, TOOLS, unreduced=known)
+    fitted = fit(made, limits, counting, CALLBACKS, unreduced=known)
     assert (fitted.new_pass, fitted.tokens <= budget) == (known.new_pass, True)
     assert known.new_pass or watched.asked == before
-    assert fitted == fit(made, limits, counter(made)[0], TOOLS)
+    assert fitted == fit(made, limits, counter(made)[0], CALLBACKS)
 
 
 ESTIMATED = ModelFacts("openai/some-llama", token_margin=0.9)
