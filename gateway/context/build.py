@@ -63,8 +63,8 @@ class RequestRanking:
 
     def finder(self, material: WindowInputs) -> PassageFinder:
         """Returns a finder that ranks the material's passages by their words."""
-        noted = material.recalled.indexes if material.earlier else None
-        return PassageFinder(self._indexes, self._tenant, noted)
+        cached = material.recall_cache.indexes if material.earlier else None
+        return PassageFinder(self._indexes, self._tenant, cached)
 
     def relevance(self, finder: PassageFinder) -> Relevance:
         """Returns the ranking by words, and also by meaning if an embedder is configured."""
@@ -201,7 +201,7 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
     is_weighed = prices_decide(inputs) and economic_rates(inputs, material, 0) is not None
     kept = _kept(request, inputs.history.costs) if is_weighed else no_results
     callbacks = FittingCallbacks(assemble, ranking.relevance(finder), compact, worded, kept)
-    counting = PromptCounter(counter, request.forward, material, history.notes)
+    counting = PromptCounter(counter, request.forward, material, history.cache)
     estimated = counter.margin != 1.0
     window = inputs.budget.context_window
     is_roomy = tokens is not None and (window is None or 2 * tokens >= window)

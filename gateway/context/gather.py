@@ -323,7 +323,7 @@ def collect(source: ContextInputs) -> WindowInputs:
         things=history.things if _begins(context) else (),
         cites=source.request.options.cite and not source.request.is_worded and _begins(context),
         segments_first=source.request.options.memory == memory.SUMMARY,
-        recalled=earlier.notes,
+        recall_cache=earlier.cache,
         repeats=repeats,
     )
 
@@ -338,7 +338,7 @@ def _begins(context: Context) -> bool:
 def _context(source: ContextInputs, document_min_chars: int) -> Context:
     history, restored = source.history, source.steps.artifacts
     current = current_turn(history)
-    results = extract_artifacts_from_messages(history.messages, current, history.notes)
+    results = extract_artifacts_from_messages(history.messages, current, history.cache)
     placed = with_documents(results, history.messages, source.files.sent)
     placed += documents_in_messages(history.messages, current, document_min_chars, source.files.sent, history.spoken)
     old = [replace(artifact, historical=True) for artifact in history.attachments]
@@ -502,7 +502,7 @@ def with_in_full(
     messages = tuple(
         replace(message, pinned=True) if index in held else message for index, message in enumerate(history.messages)
     )
-    return replace(history, messages=messages, notes=MessageCache()), replace(
+    return replace(history, messages=messages, cache=MessageCache()), replace(
         context,
         conversation_history=messages,
         placed=placed,

@@ -183,7 +183,7 @@ def _utilization(
         utilization.memory = {"pinned": len(memory.pinned), "segments": len(memory.segments), "tokens": tokens}
     utilization.warnings += _without_text(material)
     utilization.artifacts_processed = artifact_decisions.records_of(
-        material, fitted, named=request.store, earlier_window=earlier, notes=history.notes
+        material, fitted, named=request.store, earlier_window=earlier, cache=history.cache
     )
     utilization.workflow_spec_tokens = _workflow_spec_tokens(measured, utilization)
     return utilization

@@ -112,11 +112,11 @@ def last_step(bodies: Sequence[Mapping[str, Any]], count: int) -> int:
     return at
 
 
-def whole_until(messages: Sequence[ConversationMessage], notes: MessageCache) -> int:
+def whole_until(messages: Sequence[ConversationMessage], cache: MessageCache) -> int:
     """Counts the leading messages of a stored path that `regrouped` and `forwardable` leave as they are, whatever
     follows, and that no result follows. When the path has grown, only its new part is examined.
-    `notes`: those of the path; the count is stored in them."""
-    last, count = notes.whole
+    `cache`: that of the path; the count is stored in it."""
+    last, count = cache.whole
     if count > len(messages) or (count and messages[count - 1].message_id != last):
         count = 0
     open_calls: list[dict[str, Any]] = []
@@ -132,7 +132,7 @@ def whole_until(messages: Sequence[ConversationMessage], notes: MessageCache) ->
         count = index
         open_calls = tool_steps.calls_of(message.body)
     if count:
-        notes.whole = messages[count - 1].message_id, count
+        cache.whole = messages[count - 1].message_id, count
     return count
 
 

@@ -502,7 +502,7 @@ def _delta(
         base=stored.resume_point.digest,
         digests=tuple(chain.chain_digests(sent.bodies[known:], stored.resume_point.digest)),
         frame=stored.frame,
-        notes=stored.notes,
+        cache=stored.cache,
         segments=stored.segments,
         older_kept=older,
     )
@@ -556,7 +556,7 @@ def _resent(
         branch_restores=point.branch_restores
         or (recognised and bool(restored or _of_chain(attachments, sent, earlier))),
         frame=stored.frame,
-        notes=stored.notes,
+        cache=stored.cache,
         segments=stored.segments,
         older_kept=older,
     )
@@ -586,7 +586,7 @@ def _pinned_now(base: list[ConversationMessage], sent: SentChain, kept: int) -> 
 
 def _in_turns(stored: StoredConversation) -> tuple[Sequence[ConversationMessage], int]:
     """Returns the stored path with its turns whole, and how many of its first messages are forwarded unchanged."""
-    whole = message_forms.whole_until(stored.path, stored.notes)
+    whole = message_forms.whole_until(stored.path, stored.cache)
     rest = message_forms.regrouped(stored.path[whole:])
     if whole and any(one is not other for one, other in zip(rest, stored.path[whole:], strict=True)):
         return message_forms.regrouped(

@@ -154,7 +154,7 @@ async def unlisted_in(prepared: PreparedRequest) -> OmittedRecords | None:
     if not any(record.standing for record in processed):
         return None
     large = len(material.messages) >= conversation.INLINE_MESSAGES
-    return await offload_if(large, unlisted_among, processed, material.messages, material.current, history.notes)
+    return await offload_if(large, unlisted_among, processed, material.messages, material.current, history.cache)
 
 
 def turn_and_keys(

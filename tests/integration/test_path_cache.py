@@ -39,7 +39,7 @@ async def test_a_path_that_grew_is_read_from_where_it_was(kept: ConversationStor
     after = await found(kept, tenant)
     assert contents(after) == ["q1", "a1", "q2", "a2"]
     assert all(one is other for one, other in zip(before.path, after.path, strict=False))
-    assert after.notes is before.notes
+    assert after.cache is before.cache
 
 
 async def test_each_branch_has_its_own_path(kept: ConversationStore, tenant: str) -> None:

@@ -369,18 +369,18 @@ NOTHING_FOUND = FoundResults((), 0, (), 0, ())
 
 
 def extract_artifacts_from_messages(
-    messages: Sequence[ConversationMessage], current: int, notes: MessageCache | None = None
+    messages: Sequence[ConversationMessage], current: int, cache: MessageCache | None = None
 ) -> list[Artifact]:
     """Extracts tool results: `history:msg_N:tool` for earlier turns, `step_N:tool` from index `current` on.
-    `notes`: cache of stored results, shared with later requests."""
-    if notes is None:
+    `cache` of stored results, shared with later requests."""
+    if cache is None:
         return list(_found_in(messages, current, NOTHING_FOUND, {}).artifacts)
-    before = notes.found if notes.found and notes.found.begins(messages, current) else NOTHING_FOUND
+    before = cache.found if cache.found and cache.found.begins(messages, current) else NOTHING_FOUND
     count = len(before.messages)
     while count < len(messages) and messages[count].message_id is not None:
         count += 1
-    notes.found = _found_in(messages[:count], current, before, notes.results)
-    return list(_found_in(messages, current, notes.found, {}).artifacts)
+    cache.found = _found_in(messages[:count], current, before, cache.results)
+    return list(_found_in(messages, current, cache.found, {}).artifacts)
 
 
 def _found_in(
@@ -399,9 +399,9 @@ def _found_in(
                 calls = made
             continue
         call = tool_steps.take_call(calls, message.body)
-        noted = known.get(id(message.body))
-        result = noted[1] if noted is not None else tool_steps.result_of(message.body, call)
-        if noted is None and message.is_stored_form:
+        cached = known.get(id(message.body))
+        result = cached[1] if cached is not None else tool_steps.result_of(message.body, call)
+        if cached is None and message.is_stored_form:
             known[id(message.body)] = message.body, result
         name, text, tool, arguments = result
         number = message.sequence_number if message.sequence_number is not None else index

@@ -162,27 +162,27 @@ def records_of(
     *,
     named: bool = True,
     earlier_window: EarlierWindow | None = None,
-    notes: MessageCache | None = None,
+    cache: MessageCache | None = None,
 ) -> list[bill.ArtifactUsageRecord]:
     """Returns one record per artifact that the window holds or that was decided on: references and sizes, never content
     (guarantee §6). An artifact shown as an earlier request decided is reported as decided then.
     `named`: whether a source may contain the title or the tool, which are written by others: not with `store: false`
-    (§2); `earlier_window`: marks records as standing if their artifact is unchanged since; without it none is; `notes`:
+    (§2); `earlier_window`: marks records as standing if their artifact is unchanged since; without it none is; `cache`:
     cache of standing records, shared with later requests."""
     records: list[bill.ArtifactUsageRecord] = []
     window = WindowContents.of(material, fitted)
-    unchanged = _standing_messages(window, fitted, earlier_window) if notes is not None and named else frozenset()
-    known = notes.standing if notes is not None else {}
+    unchanged = _standing_messages(window, fitted, earlier_window) if cache is not None and named else frozenset()
+    known = cache.standing if cache is not None else {}
     standing: dict[int, tuple[Artifact, bill.ArtifactUsageRecord]] = {}
     recalled = (a for a in material.recallable if a.artifact_id in fitted.selection.renderings)
     for artifact in (*material.artifacts, *recalled):
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
         in_message = rendering is None and artifact.place.message in unchanged
         if in_message:
-            noted = known.get(artifact.place.message or 0)
-            if noted is not None and (noted[0] is artifact or noted[0] == artifact):
-                standing[artifact.place.message or 0] = noted
-                records.append(noted[1])
+            found = known.get(artifact.place.message or 0)
+            if found is not None and (found[0] is artifact or found[0] == artifact):
+                standing[artifact.place.message or 0] = found
+                records.append(found[1])
                 continue
         beside = artifact.artifact_id in fitted.selection.quoted
         if artifact.artifact_id in fitted.selection.same and not beside:
@@ -221,8 +221,8 @@ def records_of(
         records.append(record)
         if in_message and record.standing and record.message is not None:
             standing[record.message] = artifact, record
-    if notes is not None and named:
-        notes.standing = standing
+    if cache is not None and named:
+        cache.standing = standing
     records += _of_segments(material, fitted)
     turns = fitted.selection.turns
     return [*records, _record(turns.artifact, ProcessingStrategy.RAG_EXTRACT, turns.shown_chars)] if turns else records

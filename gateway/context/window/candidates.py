@@ -243,7 +243,7 @@ def transcript(material: WindowInputs, left_out: frozenset[int]) -> list[Transcr
             documents.setdefault(artifact.place.message or 0, []).append(artifact)
     found: list[TranscriptMessage] = []
     starts = set(tool_steps.turn_starts(message.role for _, message in material.indexed))
-    turn, noted = material.turns_before, material.recalled.words
+    turn, cached = material.turns_before, material.recall_cache.words
     for number, (index, message) in enumerate(material.indexed):
         turn += number in starts
         if message.role not in SPEAKERS or (index >= material.current and index not in left_out):
@@ -251,9 +251,9 @@ def transcript(material: WindowInputs, left_out: frozenset[int]) -> list[Transcr
         if message.pinned:  # it is in any window
             continue
         if index < 0 and index not in documents:
-            said = noted.get(id(message.body))
+            said = cached.get(id(message.body))
             if said is None:
-                said = noted.put(id(message.body), (message.body, *_said(message, ())))
+                said = cached.put(id(message.body), (message.body, *_said(message, ())))
             _, speaker, text = said
         else:
             speaker, text = _said(message, documents.get(index, ()))
@@ -350,12 +350,12 @@ def kept_words(
     if not of_user:
         return []
     opening = min(of_user, key=lambda c: (c.message or 0, c.passage.start))
-    noted = rules if rules is not None else CarriedCache()
-    found = [c for c in of_user if c is not opening and _is_rule(c, noted)]
+    cached = rules if rules is not None else CarriedCache()
+    found = [c for c in of_user if c is not opening and _is_rule(c, cached)]
     return [opening, *sorted(found, key=lambda c: -c.order)]
 
 
-def _is_rule(candidate: PassageCandidate, noted: CarriedCache[str, bool]) -> bool:
+def _is_rule(candidate: PassageCandidate, cached: CarriedCache[str, bool]) -> bool:
     passage = candidate.passage
     if passage.end - passage.start > RULE_CHARS:
         return False
@@ -363,8 +363,8 @@ def _is_rule(candidate: PassageCandidate, noted: CarriedCache[str, bool]) -> boo
     of = candidate.of
     if (candidate.message or 0) >= 0 or isinstance(of, Artifact) or len(text) != len(of.text):
         return _has_rule(text)
-    known = noted.get(text)
-    return known if known is not None else noted.put(text, _has_rule(text))
+    known = cached.get(text)
+    return known if known is not None else cached.put(text, _has_rule(text))
 
 
 def _has_rule(text: str) -> bool:

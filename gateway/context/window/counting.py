@@ -47,9 +47,9 @@ class PromptCounter:
         counter: ports.TokenCounter,
         forward: dict[str, Any],
         material: WindowInputs,
-        notes: MessageCache | None = None,
+        cache: MessageCache | None = None,
     ) -> None:
-        """`notes`: cache of the forms of stored messages, shared with later requests."""
+        """`cache` of the forms of stored messages, shared with later requests."""
         self._counter, self._forward, self._material = counter, forward, material
         self.text = counter.text
         """Tokens of a text."""
@@ -59,10 +59,10 @@ class PromptCounter:
         self._known: dict[int, tuple[dict[str, Any], int]] = {}
         self._plain: dict[int, tuple[dict[str, Any], int]] | None = None
         self._forms: dict[int, CountableForm] = {}
-        self._noted = notes.forms if notes is not None else {}
+        self._cached = cache.forms if cache is not None else {}
         self._lasting = {id(message.body) for message in material.messages if message.is_stored_form}
-        if len(self._noted) > len(self._lasting) + MAX_STALE:
-            self._noted.clear()
+        if len(self._cached) > len(self._lasting) + MAX_STALE:
+            self._cached.clear()
         self._listed: tuple[ForwardedMessages, list[CountableForm]] | None = None
         self._bounds: dict[int, tuple[dict[str, Any], int]] = {}
         self._least_texts: dict[int, tuple[str, int]] = {}
@@ -325,11 +325,11 @@ class PromptCounter:
 
     def _form(self, message: dict[str, Any]) -> CountableForm:
         name = id(message)
-        known = self._noted.get(name) or self._forms.get(name)
+        known = self._cached.get(name) or self._forms.get(name)
         if known is None:
             known = CountableForm.of(message, self._counter.parts(message), _calls(message))
             lasts = name in self._lasting and not known.parts.media  # their tokens depend on the model
-            (self._noted if lasts else self._forms)[name] = known
+            (self._cached if lasts else self._forms)[name] = known
         return known
 
 

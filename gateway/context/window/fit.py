@@ -285,7 +285,7 @@ class WindowPacker:
 
     def take_rules(self, left: list[PassageCandidate], limit: float) -> list[PassageCandidate]:
         """Takes the user's standing instructions, and the beginning of the conversation."""
-        return self.take(kept_words(left, self._material.recalled.rules), limit, left)
+        return self.take(kept_words(left, self._material.recall_cache.rules), limit, left)
 
     def latest_share(self, room: float) -> float:
         """Returns the tokens for the latest results, at least those reserved for what the model has not seen."""

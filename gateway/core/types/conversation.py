@@ -213,7 +213,7 @@ def begin_with(whole: Sequence[object], beginning: Sequence[object]) -> bool:
 @dataclass(slots=True)
 class MessageCache:
     """Values derived from messages in their forwarded forms, by the `id()` of the form, which is stored with each so
-    that no other object can get that `id()`. A path cached in the process retains its notes; all of them can be
+    that no other object can get that `id()`. A path cached in the process retains its cache; everything in it can be
     recomputed.
 
     Of forms: `forms` are what is countable of them, if they have no media (whose tokens depend on the model), `results`
@@ -259,7 +259,7 @@ class CarriedCache(Generic[K, V]):
         return value
 
     def following(self) -> "CarriedCache[K, V]":
-        """Makes the notes for the next request: the values that this one used, or all it was given if it used none."""
+        """Makes the cache of the next request: the values that this one used, or all it was given if it used none."""
         return CarriedCache(self._now or self._before)
 
 
@@ -276,7 +276,7 @@ class RecallCache:
     indexes: CarriedCache[str, Any] = field(default_factory=CarriedCache)
 
     def following(self) -> "RecallCache":
-        """Makes the notes for the next request (`CarriedCache.following`)."""
+        """Makes the cache of the next request (`CarriedCache.following`)."""
         return RecallCache(self.words.following(), self.rules.following(), self.indexes.following())
 
 
@@ -466,12 +466,12 @@ class ResumePoint:
 @record
 class EarlierMessages:
     """Messages of a conversation that are older than those read for the window, oldest first: recall searches them,
-    too, but none is forwarded. `turns`: how many turns began before the first of them. `notes`: values derived from
+    too, but none is forwarded. `turns`: how many turns began before the first of them. `cache`: values derived from
     them."""
 
     messages: tuple[ConversationMessage, ...] = ()
     turns: int = 0
-    notes: RecallCache = field(default_factory=RecallCache, compare=False)
+    cache: RecallCache = field(default_factory=RecallCache, compare=False)
 
 
 BEFORE_ALL = ResumePoint(None)
@@ -484,7 +484,7 @@ class StoredConversation:
     there, oldest message first. `instructions` are the system messages in force there, `segments` the summaries of
     the path's old turns, oldest first, `older_kept` the system and pinned messages before the part that was read.
     `read` is False if the path was not needed. `frame` is what the model was sent of it before, if that differs.
-    `notes` are those of the path."""
+    `cache` is that of the path."""
 
     conversation_id: str
     head_id: str | None
@@ -495,7 +495,7 @@ class StoredConversation:
     read: bool = True
     updated_at: datetime | None = None
     frame: PromptFrame | None = None
-    notes: MessageCache = field(default_factory=MessageCache)
+    cache: MessageCache = field(default_factory=MessageCache)
     team_task: str | None = None
     profile: str | None = None
     segments: tuple[SummarySegment, ...] = ()
@@ -530,7 +530,7 @@ class ConversationHistory:
     `frame` is what the model was sent of it before, if that differs (guarantee §4 I7).
 
     `unread` messages are older than the stored message `read_from`, the first that was read; `earlier` are those of
-    them that recall searches, None if they were not read. `notes` are those of the stored path, `segments` the
+    them that recall searches, None if they were not read. `cache` is that of the stored path, `segments` the
     summaries of its old turns, oldest first. `older_kept` are system and pinned messages among the unread, each tool
     result after the message with its call. `things` are the remembered entities that the current question names
     (guarantee §11). `spoken` is the position of what was said in the current message, as start and end in its first
@@ -561,7 +561,7 @@ class ConversationHistory:
     frame: PromptFrame | None = None
     read_from: str | None = None
     earlier: EarlierMessages | None = None
-    notes: MessageCache = field(default_factory=MessageCache)
+    cache: MessageCache = field(default_factory=MessageCache)
     team_task: str | None = None
     profile: str | None = None
     segments: tuple[SummarySegment, ...] = ()

@@ -60,14 +60,14 @@ def unlisted_among(
     records: Sequence[ArtifactUsageRecord],
     messages: Sequence[ConversationMessage],
     current: int,
-    notes: MessageCache | None = None,
+    cache: MessageCache | None = None,
 ) -> "OmittedRecords | None":
     """Finds the records that a stored bill need not list, since `with_standing` restores them; None if there are none.
     `records`: of all artifacts of the request; `messages`: its conversation, oldest first, in which
-    `ArtifactUsageRecord.message` is an index; `current`: index of the message that begins the current turn; `notes`:
+    `ArtifactUsageRecord.message` is an index; `current`: index of the message that begins the current turn; `cache`:
     cache for the beginning of these messages, read and updated."""
     results = {record.message: record for record in records if record.message is not None}
-    before: KeptUnlisted | None = notes.unlisted if notes is not None else None
+    before: KeptUnlisted | None = cache.unlisted if cache is not None else None
     first, found = 0, OmittedRecords(current)
     if before is not None and before.begins(messages, current, results):
         first, found = len(before.messages), before.unlisted.copy()
@@ -79,9 +79,9 @@ def unlisted_among(
             return None
     else:
         index = len(messages)
-    if notes is not None:
+    if cache is not None:
         here = tuple(results.get(each) for each in range(index))
-        notes.unlisted = KeptUnlisted(tuple(messages[:index]), here, found.copy())
+        cache.unlisted = KeptUnlisted(tuple(messages[:index]), here, found.copy())
     return found if found.gone else None
 
 

@@ -105,7 +105,7 @@ class WindowInputs:
         earlier: messages before `messages`; they can be recalled, not forwarded. The last of them has the index
             `LAST_EARLIER`, the one before it one less.
         recallable: artifacts inside `earlier`.
-        recalled: cache of values derived from `earlier`, shared with later requests.
+        recall_cache: values derived from `earlier`, shared with later requests.
         pages: pages of PDFs to send beside the current message's block; none if that is fixed.
         cites: the model is asked to cite, in the current message's block (guarantee §14.8); never if that is fixed.
         turns_before: number of turns that began before the first of all these messages.
@@ -134,7 +134,7 @@ class WindowInputs:
     things: tuple[MemoryEntity, ...] = ()
     segments_first: bool = False
     cites: bool = False
-    recalled: RecallCache = field(default_factory=RecallCache)
+    recall_cache: RecallCache = field(default_factory=RecallCache)
     pages: tuple[ShownPages, ...] = ()
     repeats: RepeatedDocuments = NO_REPEATS
     earliest: int = 0

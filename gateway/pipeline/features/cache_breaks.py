@@ -130,13 +130,13 @@ def _prompt_digests(prepared: PreparedRequest, messages: Sequence[Mapping[str, A
     if is_as_sent and asked.known.sent.count <= len(messages):
         digests = asked.known.sent
     if history is not None:
-        beginning, known = history.notes.forwarded or ((), digests)
+        beginning, known = history.cache.forwarded or ((), digests)
         if known.count > digests.count and conversation.begin_with(messages, beginning):
             digests = known
         roles = [message["role"] for message in messages]
         answered = len(roles) - roles[::-1].index("assistant") if "assistant" in roles else 0
         digests = digests.followed_by(messages[digests.count : answered])
-        history.notes.forwarded = (messages[: digests.count], digests)
+        history.cache.forwarded = (messages[: digests.count], digests)
     digests = digests.followed_by(messages[digests.count :])
     asked.known.sent = digests if is_as_sent else PromptDigests()
     return digests

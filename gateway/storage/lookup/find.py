@@ -64,7 +64,7 @@ class EarlierPath:
     weights: tuple[int, ...]
     sizes: tuple[int, ...]
     turns: int
-    notes: RecallCache
+    cache: RecallCache
 
     @classmethod
     def of(cls, connection: sa.Connection, last: Any, rows: Sequence[Any], turns: int, limit: int) -> "EarlierPath":
@@ -92,11 +92,11 @@ class EarlierPath:
         first = len(messages) - held
         turns = self.turns + sum(at < first for at in tool_steps.turn_starts(message.role for message in messages))
         of_it = (self.conversation_id, self.forgotten_at, self.steps | results_in(rows, steps), self.limit)
-        return EarlierPath(*of_it, messages[first:], weights[first:], sizes[first:], turns, self.notes.following())
+        return EarlierPath(*of_it, messages[first:], weights[first:], sizes[first:], turns, self.cache.following())
 
     def read(self) -> EarlierMessages:
         """Returns what a request gets of the entry."""
-        return EarlierMessages(self.messages, self.turns, self.notes)
+        return EarlierMessages(self.messages, self.turns, self.cache)
 
 
 def kept_earlier(connection: sa.Connection, last: Any, max_bytes: int, paths: PathCache) -> EarlierPath | None:
@@ -353,9 +353,9 @@ def _load(
     instructions = _instructions(connection, row, point.message_id or row.head_id)
     if same and not instructions:
         return StoredConversation(row.id, row.head_id, resume_point=point, read=False)
-    path, notes = _path(connection, row, point.message_id, max_bytes, paths)
+    path, cache = _path(connection, row, point.message_id, max_bytes, paths)
     named = (row.id, row.head_id, path, instructions, attached, point)
-    return StoredConversation(*named, notes=notes, team_task=row.team_task, profile=row.profile)
+    return StoredConversation(*named, cache=cache, team_task=row.team_task, profile=row.profile)
 
 
 def _instructions(connection: sa.Connection, row: Any, message_id: str | None) -> tuple[dict[str, Any], ...]:
@@ -375,13 +375,13 @@ def _path(
     connection: sa.Connection, row: Any, last: str | None, max_bytes: int | None, paths: PathCache | None
 ) -> tuple[tuple[ConversationMessage, ...], MessageCache]:
     """Reads the messages that end with `last`, oldest first: all of them, or as many as take `max_bytes` in a window;
-    and what is noted of them."""
+    and the cache of values derived from them."""
     if last is None:
         return (), MessageCache()
     limit = max_bytes if max_bytes is not None else 2**62
     since = paths.moment if paths is not None else 0
     if paths is not None and (kept := paths.read(connection, row, last, limit)):
-        return kept.messages, kept.notes
+        return kept.messages, kept.cache
     found = connection.execute(_PATH, {"from": last, "limit": limit}).all()
     path = _messages(found)
     if paths is not None:

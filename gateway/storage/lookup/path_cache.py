@@ -32,7 +32,7 @@ MAX_NEW = 64
 MAX_PATHS = 4
 """Paths of one conversation that are cached: its branches."""
 PATH_CACHE_MESSAGE_BYTES = 2200
-"""Bytes of memory that a message takes beside its texts, including its notes."""
+"""Bytes of memory that a message takes beside its texts, including what is cached of it."""
 
 
 @record
@@ -41,7 +41,7 @@ class CachedPath:
 
     `forgotten_at` and `steps` show whether it still matches the storage: when an item of the conversation was last
     deleted, and which of its messages are results stored in `reasoning_events`. `weight`: the sum of its messages'
-    weights; `size`: bytes that it takes in memory. Paths that grew out of one another share `notes`."""
+    weights; `size`: bytes that it takes in memory. Paths that grew out of one another share `cache`."""
 
     conversation_id: str
     forgotten_at: datetime | None
@@ -49,7 +49,7 @@ class CachedPath:
     messages: Messages
     weight: int
     size: int
-    notes: MessageCache = field(default_factory=MessageCache)
+    cache: MessageCache = field(default_factory=MessageCache)
 
     @property
     def last(self) -> str | None:
@@ -140,19 +140,19 @@ class PathCache:
     def keep(
         self, connection: sa.Connection, row: Any, rows: Sequence[Any], messages: Messages, since: int
     ) -> MessageCache:
-        """Caches a path that was just read, if it is whole. Returns its notes, which are still empty.
+        """Caches a path that was just read, if it is whole. Returns the cache of values derived from it, still empty.
         `row`: the conversation's row; `rows`: the rows of its messages, latest first; `since`: the `moment` before they
         were read."""
-        notes = MessageCache()
+        cache = MessageCache()
         if not rows or rows[-1].parent_id is not None:
-            return notes
+            return cache
         size = sum(map(row_bytes, rows))
         if size > self._max_bytes // 2:
-            return notes
+            return cache
         steps, weight = results_in(rows, steps_of(connection, row.id)), sum(each.weight for each in rows)
-        path = CachedPath(row.id, row.forgotten_at, steps, messages, weight, size, notes)
+        path = CachedPath(row.id, row.forgotten_at, steps, messages, weight, size, cache)
         self._put(row.id, path.among, since)
-        return notes
+        return cache
 
     def forget(self) -> None:
         """Drops all entries: something was deleted, and its text must not stay here."""
@@ -220,7 +220,7 @@ def _longer(path: CachedPath, rows: Sequence[Any], steps: frozenset[str], weight
     messages = (*path.messages, *map(message_of, reversed(rows)))
     size = path.size + sum(map(row_bytes, rows))
     steps = path.steps | results_in(rows, steps)
-    return CachedPath(path.conversation_id, path.forgotten_at, steps, messages, weight, size, path.notes)
+    return CachedPath(path.conversation_id, path.forgotten_at, steps, messages, weight, size, path.cache)
 
 
 def newer_rows(connection: sa.Connection, known: str | None, last: str) -> Sequence[Any] | None:

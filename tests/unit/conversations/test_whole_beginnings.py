@@ -39,9 +39,9 @@ def shown(path: list[ConversationMessage]) -> list[tuple[str | None, Json]]:
 @given(st.lists(messages, max_size=12), st.integers(0, 12))
 def test_s3_8_behind_a_whole_beginning_all_is_as_it_would_be(made: list[tuple[Json, str]], known: int) -> None:
     """Also where what is known of the path was found when it was shorter."""
-    path, notes = stored(made), MessageCache()
-    whole_until(path[:known], notes)
-    in_turns, whole = _in_turns(StoredConversation("conv_1", None, path, notes=notes))
+    path, cache = stored(made), MessageCache()
+    whole_until(path[:known], cache)
+    in_turns, whole = _in_turns(StoredConversation("conv_1", None, path, cache=cache))
     assert shown([*in_turns[:whole], *forwardable(in_turns[whole:])]) == shown(forwardable(regrouped(path)))
 
 
@@ -49,10 +49,10 @@ def test_s3_8_behind_a_whole_beginning_all_is_as_it_would_be(made: list[tuple[Js
 def test_s3_8_what_is_known_of_one_branch_says_nothing_of_another(
     shared: list[tuple[Json, str]], one: list[tuple[Json, str]], other: list[tuple[Json, str]]
 ) -> None:
-    notes, first = MessageCache(), stored(shared + one)
+    cache, first = MessageCache(), stored(shared + one)
     second = stored(shared + other)
     for number in range(len(shared), len(second)):
         second[number].message_id = f"msg_other_{number}"
-    whole_until(first, notes)
-    in_turns, whole = _in_turns(StoredConversation("conv_1", None, second, notes=notes))
+    whole_until(first, cache)
+    in_turns, whole = _in_turns(StoredConversation("conv_1", None, second, cache=cache))
     assert shown([*in_turns[:whole], *forwardable(in_turns[whole:])]) == shown(forwardable(regrouped(second)))

@@ -26,12 +26,12 @@ def test_words_that_are_noted_are_those_of_the_message_without_its_documents() -
     bare = WindowInputs((), tuple(stored([user("now")])), current=0, earlier=tuple(earlier), turns_before=3)
     place = ArtifactPosition(LAST_EARLIER - 2, None, (7, 16))
     paper = Artifact("art_1", ArtifactType.DOCUMENT, "the paper", 9, "document:7-16", place=place)
-    notes = RecallCache()
+    cache = RecallCache()
     for material, first in (
         (bare, "before the paper after"),
         (replace(bare, recallable=(paper,)), "before […] after"),
     ) * 2:
         fresh = transcript(material, frozenset())
         assert [each.text for each in fresh] == [first, "named", "yes\ncalled search({})"]
-        assert transcript(replace(material, recalled=notes), frozenset()) == fresh
-        notes = notes.following()
+        assert transcript(replace(material, recall_cache=cache), frozenset()) == fresh
+        cache = cache.following()

@@ -59,7 +59,7 @@ async def test_a_step_digests_what_is_new(tmp_path: Path, monkeypatch: pytest.Mo
 def test_digests_go_on_only_from_the_messages_that_they_are_of() -> None:
     """Also where a client sent what no answer stands behind, and then something else in its place."""
     first, second, other = user("first"), user("second"), user("other")
-    known, history = KnownMessages(), SimpleNamespace(notes=MessageCache())
+    known, history = KnownMessages(), SimpleNamespace(cache=MessageCache())
     for sent, forwarded in (([first], [first]), ([first, second], [first, second]), ([], [other, second])):
         asked = SimpleNamespace(messages=sent, known=known)
         found = _prompt_digests(cast(Any, SimpleNamespace(asked=asked, history=history)), forwarded)

@@ -1,4 +1,4 @@
-"""What is noted of a stored path from request to request is what would be worked out anew (ADR 20): artifacts, counts,
+"""What is cached of a stored path from request to request is what would be worked out anew (ADR 20): artifacts, counts,
 records and what a bill leaves out, over growing and branching conversations, turns, models and frames."""
 
 import random
@@ -70,23 +70,23 @@ class Talk:
 
 
 def told(
-    messages: tuple[ConversationMessage, ...], stored: int, facts: ModelFacts, how: Json, notes: MessageCache
+    messages: tuple[ConversationMessage, ...], stored: int, facts: ModelFacts, how: Json, cache: MessageCache
 ) -> Any:
-    """All that a request works out of its messages with these notes."""
+    """All that a request works out of its messages with this cache."""
     users = [index for index, message in enumerate(messages) if message.role == "user"]
     current = users[-1] if users else 0
-    placed = tuple(unique_ids(extract_artifacts_from_messages(messages, current, notes)))
+    placed = tuple(unique_ids(extract_artifacts_from_messages(messages, current, cache)))
     material = WindowInputs((), messages, current, placed, frame=how["frame"])
     selection = WindowSelection(first=how["first"])
     forwarded: ForwardedMessages = assemble(material, selection)
-    counting = PromptCounter(CounterRegistry().counter(facts), {}, material, notes)
+    counting = PromptCounter(CounterRegistry().counter(facts), {}, material, cache)
     count, bound = counting.estimate(forwarded), counting.upper_bound(forwarded)
     fitted = PackedWindow(selection, forwarded, count.total, False, count.breakdown, estimated=count.estimated)
     unreduced = FullPrompt(WindowSelection(), assemble(material, WindowSelection()), count.total)
     earlier = EarlierWindow.of(material, unreduced, stored)
     fitted = replace(fitted, new_pass=how["new_pass"])
-    records = records_of(material, fitted, named=how["named"], earlier_window=earlier, notes=notes)
-    unlisted = unlisted_among(records, messages, current, notes)
+    records = records_of(material, fitted, named=how["named"], earlier_window=earlier, cache=cache)
+    unlisted = unlisted_among(records, messages, current, cache)
     left_out = [records.index(each) for each in records if unlisted and id(each) in unlisted.gone]
     as_json = unlisted.as_json() if unlisted else None
     return placed, count, bound, records, as_json, left_out, unlisted.chars if unlisted else 0
@@ -95,10 +95,10 @@ def told(
 @pytest.mark.long
 @pytest.mark.parametrize("block", some_or_all(range(5), (0, 1)))
 def test_what_is_kept_is_what_is_worked_out_anew(block: int) -> None:
-    """Also by two requests at once, which begin with the same notes."""
+    """Also by two requests at once, which begin with the same cache."""
     known = 0
     for seed in range(16 * block, 16 * block + 16):
-        talk, notes = Talk(seed), MessageCache()
+        talk, cache = Talk(seed), MessageCache()
         for number in range(12):
             new = talk.grow()
             messages = (*talk.stored, *new)
@@ -116,16 +116,16 @@ def test_what_is_kept_is_what_is_worked_out_anew(block: int) -> None:
                 "named": talk.random.random() < 0.9,
             }
             facts = talk.random.choice(MODELS[:1] * 3 + MODELS)
-            before, at_once = notes.found, replace(notes)
+            before, at_once = cache.found, replace(cache)
             fresh = told(messages, len(talk.stored), facts, how, MessageCache())
-            assert told(messages, len(talk.stored), facts, how, notes) == fresh, (seed, number)
+            assert told(messages, len(talk.stored), facts, how, cache) == fresh, (seed, number)
             assert told(messages, len(talk.stored), facts, how, at_once) == fresh, (seed, number)
             known += before is not None and bool(before.artifacts) and before.begins(messages, before.current)
             if talk.random.random() < 0.9:
                 talk.store([*new, *([talk._new({"role": "assistant", "content": "yes"})] if number % 3 == 2 else [])])
             if talk.random.random() < 0.15:
                 talk.branch()
-    assert known > 60  # notes were of use
+    assert known > 60  # the cache was of use
 
 
 def test_a_message_that_was_replaced_is_looked_at_anew() -> None:
@@ -133,8 +133,8 @@ def test_a_message_that_was_replaced_is_looked_at_anew() -> None:
     body = {"role": "tool", "tool_call_id": "c", "content": "before"}
     call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     asked = ConversationMessage("assistant", {"role": "assistant", "tool_calls": [call]}, 0, "msg_0")
-    notes = MessageCache()
-    extract_artifacts_from_messages([asked, ConversationMessage("tool", body, 1, "msg_1")], 0, notes)
+    cache = MessageCache()
+    extract_artifacts_from_messages([asked, ConversationMessage("tool", body, 1, "msg_1")], 0, cache)
     changed = ConversationMessage("tool", {**body, "content": "[gone]"}, 1, "msg_1")
-    (artifact,) = extract_artifacts_from_messages([asked, changed], 0, notes)
+    (artifact,) = extract_artifacts_from_messages([asked, changed], 0, cache)
     assert artifact.content == "[gone]"
