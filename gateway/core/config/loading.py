@@ -460,6 +460,8 @@ def _explain(error: ValidationError, file: str, origins: Mapping[tuple[str, str]
             if path in better:  # of a setting that may be a number or a mapping
                 continue
             text = "must be a mapping"
+        elif problem["type"] == "tuple_type":
+            text = "must be a list"
         elif problem["type"] == "string_type":
             text = "must be a text: write it in quotes"
         elif problem["type"] == "too_short" and problem["ctx"]["field_type"] == "Value":  # a secret

@@ -238,6 +238,10 @@ def test_a_list_of_the_environment(text: str) -> None:
     assert load_settings(None, {"GATEWAY_SERVER_RELAY": text}).server.relay == ("POST /v1/batches", "batches/*")
 
 
+def test_what_is_no_list_says_so(tmp_path: Path) -> None:
+    assert "auth.keys: must be a list" in refused(tmp_path, "auth: {keys: }")
+
+
 def test_a_text_that_yaml_reads_as_a_number_says_so(tmp_path: Path) -> None:
     assert "auth.keys[0].tenant: must be a text: write it in quotes" in refused(
         tmp_path, "auth: {keys: [{key: long-enough, tenant: 42}]}"
