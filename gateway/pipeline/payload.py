@@ -96,7 +96,7 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
         messages, forward, native, cleared = as_upstream_takes(messages, forward, request, deployment, tokens)
         if context is not None:
             context.utilization.without(cleared)
-    if request.native is None and not as_sent and _shows_earlier(prepared.history):
+    if request.api != "messages" and not as_sent and _shows_earlier(prepared.history):
         messages = with_sent_marks(messages, prepared.asked.messages, forward)
     said = bound_messages(prepared, messages) if items.SIGNED in fields or items.BOUND in fields else messages
     apart = not upstreams.PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(items.RESPONSES_ALONE)
@@ -555,8 +555,8 @@ def _shows_earlier(history: conversation.ConversationHistory | None) -> bool:
 
 
 def with_sent_marks(messages: list[Json], sent: Sequence[Json], forward: Json) -> list[Json]:
-    """Moves the marks of a chat's messages to where its client has them now: stored messages have those of the request
-    that brought them. The latest that are not sent again keep theirs, as many as a provider accepts."""
+    """Moves the marks in messages to where the client has them now: stored messages have those of the request that
+    brought them. The latest that are not sent again keep theirs, as many as a provider accepts."""
     seen = set(map(id, messages))
     if not any(map(prompt_cache.breakpoints_in, (*messages, *(each for each in sent if id(each) not in seen)))):
         return messages

@@ -124,11 +124,18 @@ def test_s4_i7_marks_stand_where_the_client_has_them_now(client: OpenAI, upstrea
         said.append(assistant(f"answer {number}"))
 
 
-def test_s4_i7_of_marks_that_are_not_sent_again_the_latest_stay(client: OpenAI, upstream: MockUpstream) -> None:
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_s4_i7_of_marks_that_are_not_sent_again_the_latest_stay(
+    client: OpenAI, upstream: MockUpstream, api: str
+) -> None:
     """As many as providers take: one more was a refusal."""
+    body: Json = {"context": {"session": f"marks of deltas by {api}"}}
     for number in range(6):
         sent = cached(user(f"question {number}"))
-        send(client, sent, reply=f"answer {number}", upstream=upstream, context={"session": "marks of deltas"})
+        if api == "chat":
+            send(client, sent, upstream=upstream, **body)
+        else:
+            client.responses.create(model="gpt-4o", input=[sent], extra_body=body)  # type: ignore[list-item]
     assert [at for at, each in enumerate(upstream.forwarded) if "cache_control" in str(each)] == [4, 6, 8, 10]
 
 
