@@ -142,6 +142,7 @@ def bound_messages(prepared: PreparedRequest, messages: list[Json]) -> list[Json
     prefix, kept = _prefix(prepared), []
     for message in messages:
         if plain_blocks.is_signed(message):
+            message = plain_blocks.with_whole_thoughts(message)
             bound = message.get(items.BOUND)
             fits = prefix.digest in sent_digests.get(plain_blocks.signatures(message), ())
             stays = prefix.fits(bound) if bound is not None else fits
@@ -206,6 +207,7 @@ def _digests_as_sent(prepared: PreparedRequest) -> dict[tuple[str, ...], set[str
     prefix, found = _prefix(prepared), dict[tuple[str, ...], set[str]]()
     for message in messages:
         if plain_blocks.is_signed(message):
+            message = plain_blocks.with_whole_thoughts(message)
             found.setdefault(plain_blocks.signatures(message), set()).add(prefix.digest)
         prefix.add(message)
     return found

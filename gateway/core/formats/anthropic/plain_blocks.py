@@ -226,6 +226,24 @@ def signatures(message: Json) -> tuple[str, ...]:
     return tuple(str(each.get("signature") or each.get("data")) for each in found if isinstance(each, dict))
 
 
+def with_whole_thoughts(message: Json) -> Json:
+    """Joins the pieces of signed thoughts, which clients of streams may send back as they came: a signature is that of
+    the pieces before it. Removes the `index` by which these are merged."""
+    blocks, whole, pieces = message.get(SIGNED), list[Json](), list[Json]()
+    for each in dicts_of(blocks):
+        block = {name: value for name, value in each.items() if name != "index"}
+        is_piece = block.get("type") == "thinking" and not block.get("signature")
+        if not is_piece and pieces and not (block.get("thinking") or block.get("data")):
+            block["thinking"] = "".join(str(piece.get("thinking") or "") for piece in pieces)
+            pieces = []
+        pieces.append(block)
+        if not is_piece:
+            whole += pieces
+            pieces = []
+    whole += pieces
+    return message if whole == blocks else {**message, SIGNED: whole}
+
+
 def without_thoughts(message: Json) -> Json:
     """Removes a message's signed thoughts, and `reasoning_content`, which holds the same text."""
     found = {name: value for name, value in message.items() if name not in (SIGNED, "reasoning_content")}
