@@ -20,7 +20,13 @@ from gateway.context.whole_files import NativeFiles
 from gateway.context.window.candidates import SegmentRoom, bounded
 from gateway.context.window.counting import PromptCounter
 from gateway.context.window.fit import count_full, fit
-from gateway.context.window.fitting import MIN_CACHED_TOKENS, FittingCallbacks, SelectionLimits, no_results
+from gateway.context.window.fitting import (
+    MIN_CACHED_TOKENS,
+    FittingCallbacks,
+    SelectionLimits,
+    WindowFitter,
+    no_results,
+)
 from gateway.core import errors, ports
 from gateway.core.formats.anthropic import edits
 from gateway.core.frozen_records import record
@@ -113,8 +119,12 @@ class MeasuredInputs:
     def having(self, **changes: Any) -> Self:
         """Returns the inputs with these fields of the material changed, counted again."""
         material = replace(self.material, **changes)
-        unreduced = count_full(material, self.limits, self.counting, self.callbacks, _shares(self.inputs))
+        unreduced = count_full(self.fitter(material), _shares(self.inputs))
         return replace(self, material=material, unreduced=unreduced, without_room=None)
+
+    def fitter(self, material: WindowInputs | None = None) -> WindowFitter:
+        """Returns what fits a window of these inputs, or of other material."""
+        return WindowFitter(material or self.material, self.limits, self.counting, self.callbacks)
 
     @property
     def known(self) -> int:
@@ -222,7 +232,7 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
         low_water = MIN_CACHED_TOKENS if is_weighed else int(share * tokens)  # deeper is always cheaper
         keeps = is_weighed and passes.may_keep_more(history.costs)
         limits = replace(limits, low_water=low_water, fresh=fresh, may_keep_more=keeps)
-    unreduced = count_full(material, limits, counting, callbacks, _shares(inputs))
+    unreduced = count_full(WindowFitter(material, limits, counting, callbacks), _shares(inputs))
     return MeasuredInputs(inputs, material, counting, limits, callbacks, finder, unreduced)
 
 
@@ -314,7 +324,7 @@ def beside_pages(proposal: WindowProposal, pages: tuple[ShownPages, ...]) -> Win
 
 def _proposed(measured: MeasuredInputs) -> WindowProposal:
     unreduced = measured.unreduced
-    fitted = fit(measured.material, measured.limits, measured.counting, measured.callbacks, unreduced=unreduced)
+    fitted = fit(measured.fitter(), unreduced)
     if fitted.new_pass and not unreduced.new_pass:  # space for what the question needs: no old decision holds
         measured = replace(measured, unreduced=replace(unreduced, new_pass=True))
     return WindowProposal(measured, fitted, _decision(measured))
@@ -358,8 +368,8 @@ def fit_as_planned(
 def _followed(
     proposal: WindowProposal, planned: PlanToFollow, reason: str | None, spent: Sequence[bill.InternalCall]
 ) -> FinalFit:
-    of = proposal.measured
-    fitted = fit(of.material, of.limits, of.counting, of.callbacks, planned=planned, unreduced=of.unreduced)
+    measured = proposal.measured
+    fitted = fit(replace(measured.fitter(), planned=planned), measured.unreduced)
     compared = _comparison(proposal, fitted, spent)
     refusal = _why_not(proposal, fitted, planned, compared)
     if refusal is None:

@@ -28,7 +28,6 @@ from gateway.context.build import (
 from gateway.context.window import tuning
 from gateway.context.window.candidates import candidates, current_steps
 from gateway.context.window.fit import counted, fit, fits_compacted
-from gateway.context.window.fitting import WindowFitter
 from gateway.core.instrumentation import logs
 from gateway.core.types import bill, items, tool_steps, upstreams, window
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
@@ -72,7 +71,7 @@ def _with_room(measured: MeasuredInputs) -> MeasuredInputs:
         if roomier is None:
             return bare
         return measured if roomier is bare else roomier
-    fitting = WindowFitter(material, limits, measured.counting, measured.callbacks)
+    fitting = measured.fitter()
     prompt = _PromptFigures(measured, fitting.fitted(full.selection, full.forwarded))
     for read_within in (passes.READ_WITHIN_PASS, 0):
         chosen = prompt.cleared_for_room(usable, rates, costs, read_within)
@@ -80,7 +79,7 @@ def _with_room(measured: MeasuredInputs) -> MeasuredInputs:
         if not gone:
             continue
         without, selection = _without(material, full.selection, gone)
-        made = counted(without, selection, limits, measured.counting, measured.callbacks)
+        made = counted(measured.fitter(without), selection)
         if not (made.new_pass or fits_compacted(fitting, full.selection)):
             return replace(measured, material=without, unreduced=made, without_room=full)
     return measured
@@ -157,7 +156,7 @@ def _new_pass_if_it_pays(
     if prompt.gain_of_new_pass(prompt.tokens_after_new_pass, rates, costs) <= least:
         return None
     full = replace(measured.unreduced, new_pass=True)
-    made = fit(material, limits, measured.counting, measured.callbacks, unreduced=full)
+    made = fit(measured.fitter(), full)
     return made if prompt.gain_of_new_pass(made.tokens, rates, costs) > least else None
 
 
@@ -307,13 +306,12 @@ class _PromptFigures:
     @cached_property
     def _asked_for(self) -> frozenset[int]:
         """Message indexes of the results that a new question calls for (guarantee §4 I6)."""
-        material, callbacks = self._measured.material, self._measured.callbacks
+        material = self._measured.material
         if not material.question or material.current < len(material.messages) - 1:
             return frozenset()
         here = {self.indexes[each.index] for each in self._carried}
         results = [each for each in material.placed if each.place.message in here]
-        fitting = WindowFitter(material, self._measured.limits, self._measured.counting, callbacks)
-        found = candidates(material, results, [], callbacks.relevance, fitting.searches)
+        found = candidates(material, results, [], self._measured.callbacks.relevance)
         called = (each.of for each in found if each.passage.called and each.passage.score > 0)
         return frozenset(each.place.message or 0 for each in called if isinstance(each, Artifact))
 
@@ -339,8 +337,7 @@ def _cleared(measured: MeasuredInputs, final: FinalFit, indexes: set[int]) -> tu
     """Returns the window with these results as labels."""
     fitted = final.fitted
     material, selection = _without(measured.material, fitted.selection, indexes)
-    fitting = WindowFitter(material, measured.limits, measured.counting, measured.callbacks)
-    made = fitting.fitted(selection, exact=fitted.exact)
+    made = measured.fitter(material).fitted(selection, exact=fitted.exact)
     return replace(measured, material=material), replace(made, moved=fitted.moved, guarded=fitted.guarded)
 
 
@@ -372,8 +369,7 @@ def shaped_on_arrival(measured: MeasuredInputs, final: FinalFit) -> FinalFit:
         return final
     fitted, selection = final.fitted, final.fitted.selection
     selection = replace(selection, renderings=selection.renderings | renderings, refers=found.refers)
-    fitting = WindowFitter(measured.material, measured.limits, measured.counting, measured.callbacks)
-    made = fitting.fitted(selection, exact=fitted.exact)
+    made = measured.fitter().fitted(selection, exact=fitted.exact)
     kept = replace(made, new_pass=fitted.new_pass, moved=fitted.moved, guarded=fitted.guarded)
     return replace(final, fitted=kept, economy=replace(note, shaped=fitted.tokens - made.tokens))
 

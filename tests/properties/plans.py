@@ -4,12 +4,13 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from gateway.context.window import fit as fitting
+from gateway.context.window.fitting import WindowFitter
 from gateway.core.types.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ProcessingStrategy
-from gateway.core.types.window import PackedWindow, PlanToFollow, WindowInputs
+from gateway.core.types.window import FullPrompt, PackedWindow, PlanToFollow, WindowInputs
 from tests.properties.checks.contents import MODELS_WORDS
 from tests.properties.materials import words
 
@@ -53,9 +54,8 @@ def planned_by(choose: Choose) -> Iterator[None]:
     """Every context that is made meanwhile follows the plan that `choose` makes of it."""
     original = fitting.fit
 
-    def followed(material: WindowInputs, limits: Any, counting: Any, tools: Any, *_: Any, **more: Any) -> PackedWindow:
-        more["planned"] = choose(material)
-        return original(material, limits, counting, tools, **more)
+    def followed(fitter: WindowFitter, unreduced: FullPrompt | None = None) -> PackedWindow:
+        return original(replace(fitter, planned=choose(fitter.material)), unreduced)
 
     modules = [module for name, module in sys.modules.items() if name.startswith("gateway.")]
     holders = [(module, name) for module in modules for name, held in vars(module).items() if held is original]

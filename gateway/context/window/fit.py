@@ -42,9 +42,7 @@ from gateway.context.window.extracts import (
 )
 from gateway.context.window.fitting import (
     NO_PLAN,
-    FittingCallbacks,
     ForwardedMinimum,
-    SelectionLimits,
     WindowFitter,
     drop_impossible,
     in_full,
@@ -57,7 +55,6 @@ from gateway.core.types.window import (
     ArtifactRendering,
     FullPrompt,
     PackedWindow,
-    PlanToFollow,
     WindowInputs,
     WindowSelection,
 )
@@ -447,67 +444,47 @@ LANES = (
 """The lanes, in the order in which they are filled."""
 
 
-def fit(
-    material: WindowInputs,
-    limits: SelectionLimits,
-    counting: PromptCounter,
-    callbacks: FittingCallbacks,
-    planned: PlanToFollow | None = None,
-    unreduced: FullPrompt | None = None,
-) -> PackedWindow:
+def fit(fitting: WindowFitter, unreduced: FullPrompt | None = None) -> PackedWindow:
     """Returns the best selection that fits. Content that was forwarded before stays unchanged while everything new fits
     behind it; else one pass decides everything again and frees enough for several turns (guarantee §4 I5, I7). Memories
     are added beside that selection if they fit (guarantee §11.14).
-    `planned`: a plan to follow for artifacts that are forwarded for the first time, and for all once something has to
-    leave (guarantee §5); `unreduced`: the result of `count_full`, if known.
+    `unreduced`: the result of `count_full`, if known.
     Raises ContextLengthExceeded: not even the current message and its latest tool step fit."""
-    fitting = WindowFitter(material, limits, counting, callbacks, planned or NO_PLAN)
-    everything = unreduced or count_full(material, limits, counting, callbacks)
-    if limits.usable is None:
+    material, usable = fitting.material, fitting.limits.usable
+    everything = unreduced or count_full(fitting)
+    if usable is None:
         as_it_is = fitting.fitted(everything.selection, everything.forwarded, exact=False)
         return replace(as_it_is, moved=material.moves)
-    fitted = _everything_kept(fitting, everything, limits.usable)
+    fitted = _everything_kept(fitting, everything, usable)
     if fitted is None:
         bare = replace(fitting, material=replace(material, things=())) if material.things else fitting
         fitted = _fitted_by_new_pass(bare, everything.selection)
         if material.things:
-            fitted = fitting.fitted_within(limits.usable, fitted.selection) or fitted
+            fitted = fitting.fitted_within(usable, fitted.selection) or fitted
         fitted = replace(fitted, new_pass=True)
-    return replace(fitted, guarded=guarded(fitting, fitted)) if planned else fitted
+    return fitted if fitting.planned is NO_PLAN else replace(fitted, guarded=guarded(fitting, fitted))
 
 
-def count_full(
-    material: WindowInputs,
-    limits: SelectionLimits,
-    counting: PromptCounter,
-    callbacks: FittingCallbacks,
-    shares: Sequence[float] = (),
-) -> FullPrompt:
+def count_full(fitting: WindowFitter, shares: Sequence[float] = ()) -> FullPrompt:
     """Counts the window with what was forwarded before unchanged and everything newer in full, as exactly as needed.
     `shares`: shares of the budget. The count must be certain to be above or below each, and the budget itself."""
-    selection = _frozen(material, counting, limits.usable)
+    material = fitting.material
+    selection = _frozen(material, fitting.counting, fitting.limits.usable)
     if material.repeats.documents:
         selection = once(material, selection)
-    return counted(material, selection, limits, counting, callbacks, shares)
+    return counted(fitting, selection, shares)
 
 
-def counted(
-    material: WindowInputs,
-    selection: WindowSelection,
-    limits: SelectionLimits,
-    counting: PromptCounter,
-    callbacks: FittingCallbacks,
-    shares: Sequence[float] = (),
-) -> FullPrompt:
+def counted(fitting: WindowFitter, selection: WindowSelection, shares: Sequence[float] = ()) -> FullPrompt:
     """Counts a selection that leaves out nothing new, as exactly as `count_full` does."""
-    budget, usable = limits.tokens, limits.usable
+    counting, budget, usable = fitting.counting, fitting.limits.tokens, fitting.limits.usable
     possible, impossible = drop_impossible(selection, counting, budget) if budget is not None else (selection, 0)
-    forwarded = callbacks.assemble(material, possible)
+    forwarded = fitting.callbacks.assemble(fitting.material, possible)
     if impossible:
         return FullPrompt(selection, forwarded, counting.estimate(forwarded).total + impossible, new_pass=True)
     if budget is None or usable is None:
         return FullPrompt(selection, forwarded, counting.estimate(forwarded).total)
-    due = material.has_memory_due
+    due = fitting.material.has_memory_due
     if counting.fits_by_bound(forwarded, min([usable, *(share * budget for share in shares)])):
         return FullPrompt(selection, forwarded, counting.estimate(forwarded).total, new_pass=due)
     tokens = counting.up_to(forwarded, budget)

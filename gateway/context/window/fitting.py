@@ -117,8 +117,14 @@ class FittingCallbacks:
 
 @record
 class WindowFitter:
-    """Fits the window of one request. `kept`: ids of the results that are shown whole as far as they fit, the most
-    needed first; an edit may quote them, so that they are not compacted either."""
+    """All that one fit works with.
+
+    Attributes:
+        planned: a plan to follow for artifacts that are forwarded for the first time, and for all once something has to
+            leave (guarantee §5).
+        kept: ids of the results that are shown whole as far as they fit, the most needed first; an edit may quote them,
+            so that they are not compacted either.
+    """
 
     material: WindowInputs
     limits: SelectionLimits

@@ -10,7 +10,7 @@ from gateway.context.assembly.render import assemble, worded
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptCounter
 from gateway.context.window.fit import fit
-from gateway.context.window.fitting import FittingCallbacks, SelectionLimits
+from gateway.context.window.fitting import NO_PLAN, FittingCallbacks, SelectionLimits, WindowFitter
 from gateway.core.types.artifacts import Artifact, ArtifactDecision, ArtifactPlan, ArtifactType, ProcessingStrategy
 from gateway.core.types.conversation import new_message
 from gateway.core.types.window import PackedWindow, PlanToFollow, WindowInputs
@@ -60,7 +60,7 @@ def planned(
 
 def fitted(made: WindowInputs, tokens: int | None, plan: PlanToFollow | None = None) -> PackedWindow:
     """What is forwarded within so many tokens."""
-    return fit(made, SelectionLimits(tokens, 0.1), counting(made), CALLBACKS, plan)
+    return fit(WindowFitter(made, SelectionLimits(tokens, 0.1), counting(made), CALLBACKS, plan or NO_PLAN))
 
 
 def counting(made: WindowInputs) -> PromptCounter:

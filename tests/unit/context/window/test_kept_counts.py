@@ -13,7 +13,7 @@ from gateway.context.assembly.render import assemble, worded
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.context.window.counting import PromptCount, PromptCounter
 from gateway.context.window.fit import count_full, fit
-from gateway.context.window.fitting import FittingCallbacks, SelectionLimits
+from gateway.context.window.fitting import FittingCallbacks, SelectionLimits, WindowFitter
 from gateway.core.config.settings import ContextSettings
 from gateway.core.errors import ContextLengthExceeded
 from gateway.core.jsons import Json
@@ -174,6 +174,11 @@ CALLBACKS = FittingCallbacks(assemble, PassageFinder(None, "tenant"), compact, w
 PAPER = "The lamp of the lighthouse is lit at dusk. " * 40
 
 
+def fitter(made: WindowInputs, tokens: int | None, counting: PromptCounter) -> WindowFitter:
+    """What fits a window within so many tokens."""
+    return WindowFitter(made, SelectionLimits(tokens, 0.1), counting, CALLBACKS)
+
+
 def material(words: int) -> WindowInputs:
     """A short talk beside a document that stands in the block."""
     path = tuple(replace(m, message_id=None) for m in stored([user("word " * words), assistant("yes"), user("When?")]))
@@ -190,8 +195,8 @@ def counter(made: WindowInputs) -> tuple[PromptCounter, Watched]:
 def test_it_is_known_on_which_side_of_each_share_it_is(words: int, budget: int) -> None:
     made = material(words)
     counting, _ = counter(made)
-    exact = counting.total(assemble(made, count_full(made, SelectionLimits(None, 0.1), counting, CALLBACKS).selection))
-    found = count_full(made, SelectionLimits(budget, 0.1), counter(made)[0], CALLBACKS, SHARES)
+    exact = counting.total(assemble(made, count_full(fitter(made, None, counting)).selection))
+    found = count_full(fitter(made, budget, counter(made)[0]), SHARES)
     for share in (*SHARES, 1.0):
         assert (found.tokens > share * budget) == (exact > share * budget)
         assert (found.tokens >= share * budget) == (exact >= share * budget)
@@ -202,7 +207,7 @@ def test_it_is_known_on_which_side_of_each_share_it_is(words: int, budget: int) 
 def test_what_is_surely_below_all_shares_is_not_counted() -> None:
     made = material(100)
     counting, watched = counter(made)
-    found = count_full(made, SelectionLimits(100_000, 0.1), counting, CALLBACKS, SHARES)
+    found = count_full(fitter(made, 100_000, counting), SHARES)
     assert (watched.asked, counting.is_exact, found.new_pass) == ([], False, False)
     assert found.tokens == counting.estimate(found.forwarded).total
 
@@ -234,7 +239,7 @@ def test_what_samples_show_to_fit_does(loop: list[tuple[str, int]], share_of_byt
     made = much(*zip(*loop, strict=True))
     budget = max(1, int(share_of_bytes * sum(size for _, size in loop)))
     counting, _ = counter(made)
-    found = count_full(made, SelectionLimits(budget, 0.1), counting, CALLBACKS, SHARES)
+    found = count_full(fitter(made, budget, counting), SHARES)
     exact = counter(made)[0].total(found.forwarded)
     for share in (*SHARES, 1.0):
         assert (found.tokens > share * budget) == (exact > share * budget)
@@ -251,9 +256,9 @@ def test_what_lies_between_two_samples_may_be_all_tokens(sparse: str, dense: str
     said = stored([user("What?"), assistant(None, "call_0"), tool("call_0", text)])
     made = WindowInputs((), tuple(replace(each, message_id=None, tokens=None) for each in said), 0)
     counting, _ = counter(made)
-    forwarded = assemble(made, count_full(made, SelectionLimits(None, 0.1), counting, CALLBACKS).selection)
+    forwarded = assemble(made, count_full(fitter(made, None, counting)).selection)
     budget = counter(made)[0].total(forwarded) - 1
-    assert count_full(made, SelectionLimits(budget, 0.1), counter(made)[0], CALLBACKS, SHARES).new_pass
+    assert count_full(fitter(made, budget, counter(made)[0]), SHARES).new_pass
 
 
 @pytest.mark.parametrize(
@@ -265,18 +270,18 @@ def test_much_is_counted_where_its_figure_is_near_a_limit(times_exact: float, ch
     """Little is counted: it costs no more than samples, and later requests need not."""
     made = much(["prose"] * 10, [chars // 10] * 10)
     counting, watched = counter(made)
-    forwarded = assemble(made, count_full(made, SelectionLimits(None, 0.1), counting, CALLBACKS).selection)
+    forwarded = assemble(made, count_full(fitter(made, None, counting)).selection)
     budget = int(2 * times_exact * counter(made)[0].total(forwarded) / SHARES[0])
     assert counting.upper_bound(forwarded) > SHARES[0] * budget
     assert not watched.asked
-    count_full(made, SelectionLimits(budget, 0.1), counting, CALLBACKS, SHARES)
+    count_full(fitter(made, budget, counting), SHARES)
     assert (bool(watched.asked), counting.is_exact) == (is_counted, is_counted)
 
 
 def test_without_a_budget_nothing_is_counted() -> None:
     made = material(100)
     counting, watched = counter(made)
-    found = count_full(made, SelectionLimits(None, 0.1), counting, CALLBACKS, SHARES)
+    found = count_full(fitter(made, None, counting), SHARES)
     assert (watched.asked, found.new_pass) == ([], False)
 
 
@@ -286,13 +291,13 @@ def test_what_was_measured_is_not_counted_again(budget: int) -> None:
     made = material(100)
     counting, watched = counter(made)
     limits = SelectionLimits(budget, 0.1)
-    known = count_full(made, limits, counting, CALLBACKS, SHARES)
+    known = count_full(WindowFitter(made, limits, counting, CALLBACKS), SHARES)
     before = list(watched.asked)
     assert before
-    fitted = fit(made, limits, counting, CALLBACKS, unreduced=known)
+    fitted = fit(WindowFitter(made, limits, counting, CALLBACKS), known)
     assert (fitted.new_pass, fitted.tokens <= budget) == (known.new_pass, True)
     assert known.new_pass or watched.asked == before
-    assert fitted == fit(made, limits, counter(made)[0], CALLBACKS)
+    assert fitted == fit(WindowFitter(made, limits, counter(made)[0], CALLBACKS))
 
 
 ESTIMATED = ModelFacts("openai/some-llama", token_margin=0.9)
