@@ -285,11 +285,11 @@ async def with_current_excerpts(
     return await retrieval.read_for(attached, texts, tenant, question, recent)
 
 
-def collect(source: ContextInputs) -> WindowInputs:
+def collect(inputs: ContextInputs) -> WindowInputs:
     """Collects the messages and artifacts of a request; pure, as all later steps."""
-    history, files, what_if = source.history, source.files, source.request.options.what_if
-    document_min_chars = source.settings.document_min_chars
-    context = _context(source, document_min_chars)
+    history, files, what_if = inputs.history, inputs.files, inputs.request.options.what_if
+    document_min_chars = inputs.settings.document_min_chars
+    context = _context(inputs, document_min_chars)
     if what_if is not None:
         history, context = with_in_full(history, context, what_if.in_full)
     earlier = history.earlier or NO_EARLIER
@@ -321,8 +321,8 @@ def collect(source: ContextInputs) -> WindowInputs:
         pinned=pinned,
         segments=history.segments,
         things=history.things if _begins(context) else (),
-        cites=source.request.options.cite and not source.request.is_worded and _begins(context),
-        segments_first=source.request.options.memory == memory.SUMMARY,
+        cites=inputs.request.options.cite and not inputs.request.is_worded and _begins(context),
+        segments_first=inputs.request.options.memory == memory.SUMMARY,
         recall_cache=earlier.cache,
         repeats=repeats,
     )
@@ -335,14 +335,14 @@ def _begins(context: Context) -> bool:
     return current is not None and current.role == "user" and current.message_id is None
 
 
-def _context(source: ContextInputs, document_min_chars: int) -> Context:
-    history, restored = source.history, source.steps.artifacts
+def _context(inputs: ContextInputs, document_min_chars: int) -> Context:
+    history, restored = inputs.history, inputs.steps.artifacts
     current = current_turn(history)
     results = extract_artifacts_from_messages(history.messages, current, history.cache)
-    placed = with_documents(results, history.messages, source.files.sent)
-    placed += documents_in_messages(history.messages, current, document_min_chars, source.files.sent, history.spoken)
+    placed = with_documents(results, history.messages, inputs.files.sent)
+    placed += documents_in_messages(history.messages, current, document_min_chars, inputs.files.sent, history.spoken)
     old = [replace(artifact, historical=True) for artifact in history.attachments]
-    new = attachments_to_artifacts(source.request.attachments, next_number(old))
+    new = attachments_to_artifacts(inputs.request.attachments, next_number(old))
     attached = without_repeats([*old, *new])
     unique = tuple(unique_ids([*placed, *restored, *attached]))
     first, last = len(placed), len(placed) + len(restored)

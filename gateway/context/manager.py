@@ -1,5 +1,6 @@
 """`ContextManager`: makes the context of a request, for the pipeline and for library users of the package: what is
-forwarded, and its figures on the bill (guarantee §6)."""
+forwarded, and its figures on the bill (guarantee §6). A prompt that surely fits is forwarded as it was sent
+(`context_as_sent`); for any other, the five steps are called here in turn (`ContextManager.build`)."""
 
 import asyncio
 from bisect import bisect_right
@@ -154,11 +155,11 @@ def check_whole(built: BuiltContext, budget: PromptBudget) -> None:
 def _utilization(
     measured: MeasuredInputs, fitted: PackedWindow, warning_threshold: float
 ) -> bill.ContextUtilizationMetadata:
-    source, material = measured.inputs, measured.material
-    history, request = source.history, source.request
+    inputs, material = measured.inputs, measured.material
+    history, request = inputs.history, inputs.request
     included = len(set(fitted.forwarded.indexes) - {window.SYSTEM_INDEX, window.MEMORY_INDEX})
     sent = included + len(material.instructions)
-    utilization = measured_utilization(request, source.budget, fitted, sent, warning_threshold)
+    utilization = measured_utilization(request, inputs.budget, fitted, sent, warning_threshold)
     utilization.strategy = _strategy(material, fitted)
     things = fitted.forwarded.things
     is_more = history.restored_count or history.unread or things or material.cites or material.pages
@@ -172,9 +173,9 @@ def _utilization(
         for each in material.pages
     ]
     unread = history.unread - (len(material.instructions) - len(history.instructions))
-    utilization.messages_excluded = len(material.messages) - included + unread + source.steps.removed
+    utilization.messages_excluded = len(material.messages) - included + unread + inputs.steps.removed
     turns = material.turns_before + len(tool_steps.turn_starts(message.role for message in material.messages))
-    if source.budget.turns is not None and turns > source.budget.turns.most and utilization.messages_excluded:
+    if inputs.budget.turns is not None and turns > inputs.budget.turns.most and utilization.messages_excluded:
         utilization.left_by = MAX_TURNS
     new = material.attached[len(history.attachments) :]
     earlier = artifact_decisions.EarlierWindow.of(material, measured.unreduced, history.stored, new)
@@ -307,9 +308,7 @@ def context_as_sent(
         return None
     if any(map(request.forward.get, COUNTED_APART)):
         return None
-    if not fits_by_bound(
-        plain, request.size, int(budget.tokens / max(1.0, counter.margin)), settings.document_min_chars
-    ):
+    if not surely_fits(plain, request.size, int(budget.tokens / max(1.0, counter.margin)), settings.document_min_chars):
         return None
     fitted = fitted_as_sent(request.messages, plain, counter)
     utilization = measured_utilization(request, budget, fitted, len(request.messages), settings.warning_threshold)
@@ -317,7 +316,7 @@ def context_as_sent(
     return BuiltContext(fitted, utilization, material=None)
 
 
-def fits_by_bound(plain: PlainMessages, size: int, budget: int, largest: int) -> bool:
+def surely_fits(plain: PlainMessages, size: int, budget: int, largest: int) -> bool:
     """Returns whether messages need no managing: they hold no document and surely fit the budget. Takes a few
     microseconds, whatever the size of the texts.
     `size`: bytes of the request's body, so at least those of all its texts; `largest`: characters above which a user

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.api.request.validation import plain_messages
-from gateway.context.manager import fits_by_bound, fitted_as_sent
+from gateway.context.manager import fitted_as_sent, surely_fits
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core.jsons import dumps
 from gateway.core.types.chat import ModelFacts, PlainMessages
@@ -37,8 +37,8 @@ def exact(messages: PlainMessages) -> int:
 def test_prose_up_to_half_of_the_budget_is_estimated() -> None:
     messages = plain(*[PROSE * 10] * 40)
     size = size_of(messages)
-    assert fits_by_bound(messages, size, size // 2 + 400, LARGEST)
-    assert not fits_by_bound(messages, size, size // 2 - 400, LARGEST)
+    assert surely_fits(messages, size, size // 2 + 400, LARGEST)
+    assert not surely_fits(messages, size, size // 2 - 400, LARGEST)
 
 
 @pytest.mark.parametrize(
@@ -57,28 +57,28 @@ def test_prose_up_to_half_of_the_budget_is_estimated() -> None:
 def test_what_may_hold_more_tokens_than_prose_is_estimated_only_where_its_bytes_fit(text: str) -> None:
     messages = plain(text)
     size = size_of(messages)
-    assert not fits_by_bound(messages, size, int(size * 0.9), LARGEST)
-    assert fits_by_bound(messages, size, 2 * size + 100, LARGEST)
+    assert not surely_fits(messages, size, int(size * 0.9), LARGEST)
+    assert surely_fits(messages, size, 2 * size + 100, LARGEST)
 
 
 def test_texts_that_say_nothing_are_no_puzzle() -> None:
-    assert fits_by_bound(plain(""), 45, 40, LARGEST)
+    assert surely_fits(plain(""), 45, 40, LARGEST)
 
 
 def test_a_part_that_is_no_prose_is_found_among_much_that_is() -> None:
     encoded = base64.b64encode(random.Random(3).randbytes(6000)).decode()
     messages = plain(PROSE * 40, encoded, PROSE * 40)
     size = size_of(messages)
-    assert not fits_by_bound(messages, size, int(size * 0.6), LARGEST)
+    assert not surely_fits(messages, size, int(size * 0.6), LARGEST)
 
 
 def test_a_text_that_may_hold_a_document_is_looked_at() -> None:
     """§4 I4: only a user's; what the model itself said is no document."""
     long = PROSE * 100
-    assert not fits_by_bound(plain(long), len(long), 10**6, LARGEST)
+    assert not surely_fits(plain(long), len(long), 10**6, LARGEST)
     said = plain_messages([{"role": "assistant", "content": long}, {"role": "user", "content": "go on"}])
     assert said is not None
-    assert fits_by_bound(said, len(long), 10**6, LARGEST)
+    assert surely_fits(said, len(long), 10**6, LARGEST)
 
 
 words = st.lists(
@@ -91,7 +91,7 @@ def test_s4_i1_whatever_takes_the_short_way_is_within_the_budget_by_exact_count(
     texts: list[list[str]], budget: int
 ) -> None:
     messages = plain(*(" ".join(text) for text in texts))
-    if fits_by_bound(messages, size_of(messages), budget, LARGEST):
+    if surely_fits(messages, size_of(messages), budget, LARGEST):
         assert exact(messages) <= budget
 
 
