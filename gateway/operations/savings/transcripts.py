@@ -1,10 +1,11 @@
 """Reads transcripts of Claude Code, of Codex and in OpenAI's format: requests of a client and answers, step by step."""
 
+import gzip
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,9 +18,7 @@ from gateway.core.types.content_parts import parts_of, texts_of
 STEP_SECONDS = 15.0
 """Between two steps of a session without times."""
 NOT_RECORDED = "(not recorded)"
-ENDINGS = (".jsonl", ".json")
-FIRST_LINES = 20
-"""The first lines of a file, by which its kind is recognized."""
+ENDINGS = (".jsonl", ".json", ".gz")
 MAX_FILE_BYTES = 2**29
 
 
@@ -172,7 +171,7 @@ class ClaudeCodeTranscripts:
     """Reads transcripts of Claude Code: a line of JSON for each message, and for each block of an answer."""
 
     def is_transcript(self, lines: Sequence[Json]) -> bool:
-        """Returns whether the first lines of a file are a transcript of Claude Code."""
+        """Returns whether the lines of a file are a transcript of Claude Code."""
         return any("sessionId" in line and ("uuid" in line or "leafUuid" in line) for line in lines)
 
     def sessions(self, name: str, lines: Iterable[Json]) -> list[RecordedSession]:
@@ -243,7 +242,7 @@ class CodexTranscripts:
     """Reads rollouts of Codex: a line of JSON for each item of its Responses, as they came."""
 
     def is_transcript(self, lines: Sequence[Json]) -> bool:
-        """Returns whether the first lines of a file are a transcript of Codex."""
+        """Returns whether the lines of a file are a transcript of Codex."""
         return any(line.get("type") in ("session_meta", "response_item") and "payload" in line for line in lines)
 
     def sessions(self, name: str, lines: Iterable[Json]) -> list[RecordedSession]:
@@ -313,7 +312,7 @@ class ChatTranscripts:
     """Reads transcripts in OpenAI's format: a list of messages, or request bodies in their order."""
 
     def is_transcript(self, lines: Sequence[Json]) -> bool:
-        """Returns whether the first objects of a file are messages or request bodies of OpenAI."""
+        """Returns whether the objects of a file are messages or request bodies of OpenAI."""
         return any(isinstance(line.get("messages"), list) or ("role" in line and "content" in line) for line in lines)
 
     def sessions(self, name: str, lines: Iterable[Json]) -> list[RecordedSession]:
@@ -384,7 +383,7 @@ def transcripts(folder: Path) -> list[Path]:
         return [folder]
     if not folder.is_dir():
         raise ValueError(f"--replay: {folder} is no folder")
-    found = sorted(path for path in folder.rglob("*") if path.suffix in ENDINGS and path.is_file())
+    found = sorted(path for path in folder.rglob("*") if path.name.endswith(ENDINGS) and path.is_file())
     if not found:
         raise ValueError(f"--replay: {folder} has no file that ends in {' or '.join(ENDINGS)}")
     return found
@@ -392,11 +391,9 @@ def transcripts(folder: Path) -> list[Path]:
 
 def read_sessions(path: Path, name: str) -> list[RecordedSession]:
     """Reads the sessions of a file. Raises ValueError: it is no transcript; the message gives the reason."""
-    if path.stat().st_size > MAX_FILE_BYTES:
-        raise ValueError(f"has more than {MAX_FILE_BYTES} bytes")
     lines = list(_objects(path))
     for reader in READERS:
-        if reader.is_transcript(list(islice(lines, FIRST_LINES))):
+        if reader.is_transcript(lines):
             found = reader.sessions(name, lines)
             if not found:
                 raise ValueError("has no answered request")
@@ -405,20 +402,31 @@ def read_sessions(path: Path, name: str) -> list[RecordedSession]:
 
 
 def _objects(path: Path) -> Iterator[Json]:
-    """Yields the objects of a file: those of its lines, or of its single JSON value. Skips other lines, such as the
+    """Yields the objects of a file: those of its single JSON value, or of its lines. Skips other lines, such as the
     incomplete last line of a running session."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    if path.suffix == ".json":
+    text = _text(path)
+    try:
+        value = jsons.loads(text)
+    except ValueError:
+        value = list(_values(text.split("\n")))
+    yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict))
+
+
+def _values(lines: Iterable[str]) -> Iterator[Any]:
+    for line in lines:
         try:
-            value = jsons.loads(text)
-        except ValueError as error:
-            raise ValueError("is no JSON") from error
-        yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict))
-        return
-    for line in text.split("\n"):
-        try:
-            value = jsons.loads(line) if line.strip() else None
+            yield jsons.loads(line)
         except ValueError:
             continue
-        if isinstance(value, dict):
-            yield value
+
+
+def _text(path: Path) -> str:
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except (EOFError, zlib.error) as error:
+        raise ValueError("is damaged") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise ValueError(f"has more than {MAX_FILE_BYTES} bytes")
+    return content.decode("utf-8-sig", "replace")

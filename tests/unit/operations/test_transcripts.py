@@ -1,5 +1,7 @@
 """Recorded sessions as their clients would have sent them (guarantee §13.12)."""
 
+import codecs
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -55,7 +57,7 @@ def test_s13_12_claude_code(tmp_path: Path) -> None:
     path = written(
         tmp_path,
         "a.jsonl",
-        {"type": "summary", "summary": "A title", "leafUuid": "u9"},
+        *[{"type": "summary", "summary": "A title", "leafUuid": "u9"}] * 30,
         line("user", "Mend it", 0),
         line("user", "a caveat", 1, isMeta=True),
         line("assistant", [{"type": "thinking", "thinking": "hm", "signature": "x"}], 2, of="m1"),
@@ -142,14 +144,24 @@ CHAT: list[Json] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("form", ["list", "lines", "body", "bodies"])
+FORMS = ["list", "lines", "body", "bodies", "list in .jsonl", "lines in .json", "lines with a mark", "lines in .gz"]
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_s13_12_openais_messages(tmp_path: Path, form: str) -> None:
     """A list of messages, a line for each, the last request's body, or each request's: the same session."""
     tools = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]
     if form == "list":
         path = written(tmp_path, "a.json", CHAT)
-    elif form == "lines":
-        path = written(tmp_path, "a.jsonl", *CHAT)
+    elif form == "list in .jsonl":
+        path = written(tmp_path, "a.jsonl", json.dumps(CHAT, indent=1))
+    elif form.startswith("lines"):
+        path = written(tmp_path, "a.json" if form == "lines in .json" else "a.jsonl", *CHAT)
+        if form == "lines with a mark":
+            path.write_bytes(codecs.BOM_UTF8 + path.read_bytes().replace(b"\n", b"\r\n"))
+        elif form == "lines in .gz":
+            path = path.with_suffix(".jsonl.gz")
+            path.write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
     elif form == "body":
         path = written(tmp_path, "a.json", {"model": "m", "messages": CHAT, "tools": tools})
     else:
