@@ -67,8 +67,13 @@ def metered(
     tokens = round(scale * left.tokens) if left is not None else 0
     known = _latest_of(before, model, request.at)
     is_back = known is not before  # another model was asked meanwhile, and may have had a pass
+    if left is not None and known is not None and not is_back:  # what was metered before is not estimated again
+        if rewritten and left.gained is not None:
+            tokens = known.prompt_tokens + round(scale * left.gained) - prompt
+        elif not rewritten and left.change is not None and known.left_tokens > 0:
+            tokens = known.left_tokens + round(scale * left.change)
     reads = bill.reported_counts(usage, reads=True)
-    writes = bool(bill.reported_counts(usage, reads=False))
+    writes = any(bill.reported_counts(usage, reads=False))
     changes = bool(tokens or rewritten or (known is not None and known.left_tokens))
     charged = partial(_rates, usage, request.prices, reads=bool(reads), writes=writes)
     rates = charged(prompt + tokens) if changes or note.clearable else None
@@ -82,6 +87,11 @@ def metered(
     if changes and rates is not None and prompt:
         whole = 0 if is_cold or known is None else known.prompt_tokens
         sent = 0 if is_cold or known is None else known.prompt_tokens - known.left_tokens
+        if before is not None and before.sent is not None and 0 < before.sent.kept < sent and not is_back:
+            # Its client has breakpoints only so far: what follows is paid in full each time.
+            is_head = before.sent.kept <= round(scale * request.head) + prompt_cache.BLOCK
+            whole = before.sent.kept if is_head else whole - (sent - before.sent.kept)
+            sent = before.sent.kept
         if rewritten and left is not None:
             sent = min(sent, round(scale * left.unchanged))
         if reads and not is_back and max(reads) < whole / 2 and request.has_new_head():

@@ -433,11 +433,28 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | 
     if not fitted.new_pass:
         change = difference(counting, whole, sent)
         tokens = before + change if window is None else min(before + change, window - fitted.tokens)
-        return bill.LeftOutTokens(tokens, 0 if passed == bill.PAID else max(0, change), unchanged, kept, latest)
+        fresh, frame = 0 if passed == bill.PAID else max(0, change), measured.material.frame
+        if tokens < before + change:  # the window's end
+            return bill.LeftOutTokens(tokens, fresh, unchanged, kept, latest)
+        if passed:
+            return bill.LeftOutTokens(tokens, fresh, unchanged, kept, latest, gained=_gained(measured))
+        goes_on = frame is not None and not frame.borrowed and before > 0
+        return bill.LeftOutTokens(tokens, fresh, unchanged, kept, latest, change if goes_on else None)
     everything = before + max(counting.nearly(whole), measured.unreduced.tokens)  # `whole` lacks huge texts
     tokens = (everything if window is None else min(everything, window)) - counting.total(sent)
+    gained = _gained(measured) if window is None or everything <= window else None
     fresh = counting.nearly(_since(whole, known)) - counting.nearly(_since(sent, known))
-    return bill.LeftOutTokens(tokens, min(max(0, fresh), max(0, tokens)), unchanged, kept, latest)
+    return bill.LeftOutTokens(tokens, min(max(0, fresh), max(0, tokens)), unchanged, kept, latest, gained=gained)
+
+
+def _gained(measured: MeasuredInputs) -> int | None:
+    """Returns the tokens of the latest answer that an earlier request led to, and of all that follows it; None if there
+    is none."""
+    whole, counting, messages = measured.unreduced.forwarded, measured.counting, measured.material.messages
+    first = measured.known - 1
+    if first < 0 or messages[first].role != "assistant":
+        return None
+    return counting.nearly(_since(whole, first)) - counting.nearly(ForwardedMessages([], []))
 
 
 def _left_before(measured: MeasuredInputs) -> int:

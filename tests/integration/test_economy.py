@@ -413,3 +413,20 @@ async def test_s4_whatever_pauses_there_are_the_invariants_hold_and_nobody_pays_
         assert set(agent.breaks) == made
         assert agent.paid <= Decimal("1.01") * agent.unmanaged
     assert made <= set(agent.breaks)
+
+
+async def test_s6_11_sessions_with_the_same_head_are_metered_as_they_are_charged(world: World, store: bool) -> None:
+    """They keep its cache alive for one another, not what each has of its own."""
+    one, other = Agent(world, store=store), Agent(world, store=store)
+    one.said, other.said = ([{"role": "system", "content": prose(1, 2000)}] for _ in range(2))
+    other.direct = one.direct
+    for _ in range(3):
+        await one.turn(10)
+        for _ in range(2):
+            world.clock.at += timedelta(minutes=4)
+            await other.turn(1, "Look around.")
+    await one.turn(10)
+    metered = sum(Decimal(each["net_saving"]) for each in one.economics)
+    saving = one.unmanaged - one.paid
+    assert one.unmanaged * Decimal("0.1") < saving
+    assert abs(metered - saving) < one.unmanaged * Decimal("0.02"), f"{metered} is told of {saving}"

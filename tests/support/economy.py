@@ -18,6 +18,7 @@ from gateway.storage.cache.memory_cache import open_cache
 from tests.support.documents import prose
 from tests.support.hand_clock import DayClock
 from tests.support.in_process import InProcess
+from tests.support.o200k import text_tokens
 
 Json = dict[str, Any]
 
@@ -46,8 +47,8 @@ LIFE, PAUSE = timedelta(minutes=5), timedelta(minutes=6)
 
 
 def tokens(message: Json) -> int:
-    """About as many as a vocabulary has."""
-    return 4 + len(orjson.dumps(message)) // 5
+    """As a vocabulary counts what it says."""
+    return text_tokens(orjson.dumps(message).decode())
 
 
 class Provider:

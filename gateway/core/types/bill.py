@@ -206,6 +206,8 @@ class LeftOutTokens:
     kept_messages: int = 0
     """The messages of that beginning, where this request changes what follows; else 0."""
     latest: int = 0  # if no earlier request is known: tokens of all that follows the last answer; 0: none
+    change: int | None = None  # the part of `tokens` that the previous request had not left out; None: not known
+    gained: int | None = None  # tokens of what a conversation gained since then, where a pass was made; None: not known
 
 
 Purpose = Literal["planner", "summarizer", "embedder", "guard"]

@@ -84,7 +84,8 @@ def test_a_pass_for_room_is_cold_where_its_head_was_not_read(
 ) -> None:
     """Providers that promise no time: after some minutes what was read of the head that stayed tells whether a direct
     prompt would have been read."""
-    usage = {"prompt_tokens": 12_000, "prompt_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0}}
+    details = {"cached_tokens": cached, "cache_write_tokens": 12_000 - cached}
+    usage = {"prompt_tokens": 12_000, "prompt_tokens_details": details}
     left = LeftOutTokens(30_000, 0, unchanged)
     economics, _ = measured(usage, rewritten=True, idle=idle, left=left)
     rates = CacheRates(READ, WRITE)
@@ -102,7 +103,8 @@ def test_s6_a_head_that_other_conversations_keep_cached_does_not_make_a_cold_pro
     rewritten: bool, expired: bool, cached: int, is_cold: bool
 ) -> None:
     """All conversations of an agent begin with the same tools and system messages: here of 4,000 tokens."""
-    usage = {"prompt_tokens": 20_000, "prompt_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0}}
+    details = {"cached_tokens": cached, "cache_write_tokens": 20_000 - cached}
+    usage = {"prompt_tokens": 20_000, "prompt_tokens_details": details}
     left = LeftOutTokens(30_000, 0, 18_000)
     note = EconomyNote("auto", is_cold=expired)
     economics, _ = measured(usage, note, rewritten=rewritten, idle=True, left=left, head=4_000)
@@ -130,6 +132,24 @@ def test_s6_a_head_is_tools_and_system_messages(tools: int, system: str, changed
     said = [{"role": "user", "content": "Hello"}]
     before = sent_prompt("r", [{"n": 1}], PromptDigests().followed_by([{"role": "system", "content": "s"}, *said]))
     assert has_new_head(before, [{"n": tools}], [{"role": "system", "content": system}, *said, *said]) is changed
+
+
+def test_s6_an_estimate_of_what_was_left_out_before_is_nothing_new() -> None:
+    """The same 30,000 tokens, of a prompt that is estimated 5 % too high, then as much too low."""
+    for counted in (21_000, 19_000):
+        economics, sums = measured(CACHED, counted=counted, left=LeftOutTokens(30_000, 0, 5_000, change=0))
+        assert Decimal(economics["direct_cost"]) == Decimal("0.1") + 30_000 * READ
+        assert sums.left_tokens == 30_000
+
+
+@pytest.mark.parametrize("head", [0, 2_000])
+def test_s6_what_its_client_has_not_cached_is_paid_in_full_each_time(head: int) -> None:
+    """A client with a single breakpoint, after 2,000 tokens: with its system message, where that is as long."""
+    sent = SentPrompt("r", "", "", 0, b"", kept=2_000)
+    usage = {"prompt_tokens": 20_000, "prompt_tokens_details": {"cached_tokens": 2_000, "cache_write_tokens": 0}}
+    economics, _ = measured(usage, before=BranchCosts("m", 48_000, 30_000, Decimal(3), Decimal(2), 0, sent), head=head)
+    each = PLAIN if head else READ
+    assert Decimal(economics["direct_cost"]) == Decimal("0.1") + 30_000 * each
 
 
 def test_where_nothing_is_left_out_both_are_equal_to_the_digit() -> None:
