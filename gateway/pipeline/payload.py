@@ -55,11 +55,15 @@ def upstream_request(
     if context is not None and is_managed:
         if wants_breakpoints(deployment, facts):
             goes_on = bool(prepared.conversation_id or any(message["role"] == "assistant" for message in messages))
-            own = request.native.fields if request.native is not None else {}
+            lost = (
+                request.native.fields.get(items.BREAKPOINT) if request.native is not None and native is None else None
+            )
             translated = upstreams.PROTOCOLS[deployment.protocol].as_anthropics
             left = context.left_out
             kept = left.kept_messages if left is not None else 0
-            messages = with_breakpoints(messages, {**forward, **own}, goes_on=goes_on, translated=translated, kept=kept)
+            messages = with_breakpoints(
+                messages, {**forward, **(native or {})}, goes_on=goes_on, translated=translated, kept=kept, wanted=lost
+            )
         forward = with_output_limit(
             forward,
             deployment,
@@ -433,14 +437,15 @@ def takes_breakpoints(deployment: ModelDeployment) -> bool:
 
 
 def with_breakpoints(
-    messages: list[Json], forward: Json, *, goes_on: bool, translated: bool, kept: int = 0
+    messages: list[Json], forward: Json, *, goes_on: bool, translated: bool, kept: int = 0, wanted: Any = None
 ) -> list[Json]:
     """Adds breakpoints to copies of the messages. If the client set any itself, only the one behind what is kept.
     `forward`: the other fields of the body, with its tools. `goes_on`: another request may continue this one; otherwise
     its end is not cached, as writing costs more. `translated`: the body becomes one of Anthropic's, for which a tool
     result's breakpoint is expected on the message; routers expect it on a part. `kept`: how many leading messages stay
     as an earlier request forwarded them, if later ones were changed. Providers look back only a little from the other
-    breakpoints, and would write these messages to the cache again."""
+    breakpoints, and would write these messages to the cache again. `wanted`: the client's breakpoint for the whole
+    prompt, where its API alone has one."""
     tools = [each for name in ("tools", "functions") for each in forward.get(name) or ()]
     own = [mark for each in (forward, *tools, *messages) for mark in prompt_cache.breakpoints_in(each)]
     if own and (not kept or len(own) >= prompt_cache.MAX_BREAKPOINTS):
@@ -448,11 +453,12 @@ def with_breakpoints(
     sizes = accumulate(map(_size, messages), initial=sum(len(str(tool)) for tool in tools))
     first = next((index for index, size in enumerate(sizes, -1) if size >= MIN_CACHED_CHARS), len(messages))
     marked = list(messages)
+    default = wanted if isinstance(wanted, dict) else EPHEMERAL
     behind_kept = {at for at in (_last_possible(messages, min(kept, len(messages)) - 1),) if at is not None}
     for at in behind_kept if own else behind_kept | _positions(messages, goes_on=goes_on):
         if at >= first and not any(prompt_cache.breakpoints_in(messages[at])):
             behind = (mark for message in messages[at + 1 :] for mark in prompt_cache.breakpoints_in(message))
-            mark = next(behind, own[-1]) if own else dict(EPHEMERAL)  # none may live shorter than the one behind it
+            mark = next(behind, own[-1]) if own else dict(default)  # none may live shorter than the one behind it
             whole = translated and messages[at]["role"] == "tool"
             marked[at] = _marked(messages[at], mark, whole=whole) or messages[at]
     return marked

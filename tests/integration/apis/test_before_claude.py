@@ -196,3 +196,16 @@ def _sent(client: Any, messages: list[Json], streamed: bool) -> Json:
         (found,) = messages_of(chunks_of(response.content))
     kept = ("role", "content", "tool_calls")
     return {name: found.get(name) for name in kept if found.get(name) or name == "content"}
+
+
+def test_s4_i7_a_mark_for_the_whole_prompt_is_kept_through_a_router(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """A field of Messages alone: it was left out, and as the client had set one, no breakpoint was put in its place."""
+    params = {"model": "openrouter/anthropic/claude-sonnet-4-5", "api_base": upstream.base_url, "api_key": "sk-or"}
+    gateway = start_gateway({"model_list": [{"model_name": "claude", "litellm_params": params}]})
+    hour = {"type": "ephemeral", "ttl": "1h"}
+    body = {"model": "claude", "max_tokens": 50, "system": SYSTEM["content"], "messages": [user("Who keeps lamp 1?")]}
+    with http(gateway) as client:
+        assert client.post("/messages", json={**body, "cache_control": hour}).status_code == 200
+    assert [each["content"][-1]["cache_control"] for each in upstream.forwarded] == [hour, hour]
