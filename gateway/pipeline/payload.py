@@ -29,7 +29,7 @@ from gateway.core.formats.anthropic import edits, plain_blocks
 from gateway.core.jsons import Json
 from gateway.core.types import conversation, items, recall, upstreams
 from gateway.core.types.chat import CacheMark, ChatRequest, ModelDeployment, ModelFacts, NativeRequest, PromptBudget
-from gateway.core.types.content_parts import as_parts, map_parts, parts_of, texts_of
+from gateway.core.types.content_parts import as_parts, dicts_of, map_parts, parts_of, texts_of
 from gateway.core.types.prompt_digests import without_mark
 from gateway.pipeline.stages import PreparedRequest
 
@@ -95,13 +95,13 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
     if not as_sent and upstreams.becomes_thinking(deployment):  # what the client sent itself is refused by its place
         sent_now = set(map(id, request.messages))
         messages = [m if id(m) in sent_now else map_parts(m, upstreams.as_read_by_claude) for m in messages]
+    if not as_sent and _shows_earlier(prepared.history):
+        messages = with_sent_marks(messages, prepared.asked, forward)
     if request.native is not None or (not as_sent and has_blocks(messages, fields)):
         tokens = context.fitted.tokens if context is not None else None
         messages, forward, native, cleared = as_upstream_takes(messages, forward, request, deployment, tokens)
         if context is not None:
             context.utilization.without(cleared)
-    if request.api != "messages" and not as_sent and _shows_earlier(prepared.history):
-        messages = with_sent_marks(messages, prepared.asked.messages, forward)
     said = bound_messages(prepared, messages) if items.SIGNED in fields or items.BOUND in fields else messages
     apart = not upstreams.PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(items.RESPONSES_ALONE)
     sent = without_items(said, request) if apart else said
@@ -535,10 +535,12 @@ def as_upstream_takes(
             messages, cleared = edits.edited(messages, edits.edits_of(native.fields[edits.EDITS]), tokens)
     stays = speaks or request.options.sent_elsewhere  # a client that asks the model itself speaks Anthropic's API
     takes = stays or takes_breakpoints(deployment)
+    # Of marks litellm makes contents that Google stores at a price of their own, one for each request of an agent.
+    marked = stays or (takes and not deployment.route.startswith(upstreams.GEMINI_ROUTES))
     if not stays:
         messages = plain_blocks.plain_messages(messages, thoughts=takes)
-        forward = _plain_fields(forward, native, deployment, marked=takes)
-    if takes and native.marks:
+        forward = _plain_fields(forward, native, deployment, marked=marked)
+    if marked and native.marks:
         messages = with_marks(messages, request.messages, native.marks, whole=stays or protocol.as_anthropics)
     return TranslatedPrompt(messages, forward, fields, tuple(cleared))
 
@@ -562,16 +564,20 @@ def _shows_earlier(history: conversation.ConversationHistory | None) -> bool:
     return history is not None and (history.stored > 0 or history.frame is not None)
 
 
-def with_sent_marks(messages: list[Json], sent: Sequence[Json], forward: Json) -> list[Json]:
+def with_sent_marks(messages: list[Json], asked: ChatRequest, forward: Json) -> list[Json]:
     """Moves the marks in messages to where the client has them now: stored messages have those of the request that
-    brought them. The latest that are not sent again keep theirs, as many as a provider accepts."""
+    brought them. The latest that are not sent again keep theirs, as many as a provider accepts. Marks of Messages stand
+    beside the request's messages, and are set later."""
+    sent = asked.messages
     seen = set(map(id, messages))
     if not any(map(prompt_cache.breakpoints_in, (*messages, *(each for each in sent if id(each) not in seen)))):
         return messages
     places = {_sent_at(messages, sent, number): number for number in range(len(sent))}
-    tools = [each for name in ("tools", "functions") for each in forward.get(name) or ()]
-    beside = [mark for each in (forward, *tools, *sent) for mark in prompt_cache.breakpoints_in(each)]
-    room, marked, moved = prompt_cache.MAX_BREAKPOINTS - len(beside), list(messages), list[CacheMark]()
+    fields = (forward, asked.native.fields) if asked.native is not None else (forward,)
+    tools = [each for of in fields for name in ("tools", "functions") for each in dicts_of(of.get(name))]
+    beside = sum(len(prompt_cache.breakpoints_in(each)) for each in (*fields, *tools, *sent))
+    beside += len(asked.native.marks) if asked.native is not None else 0
+    room, marked, moved = prompt_cache.MAX_BREAKPOINTS - beside, list(messages), list[CacheMark]()
     for at in range(len(messages) - 1, -1, -1):
         marks = prompt_cache.breakpoints_in(messages[at])
         if at not in places:

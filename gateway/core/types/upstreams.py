@@ -174,6 +174,8 @@ LIMITED_ROUTES = ("anthropic/", "vertex_ai/claude", "azure_ai/claude")
 """Anthropic's own models as litellm names them: they require `max_tokens`."""
 ANSWER_LIMITS = ("max_completion_tokens", "max_tokens", "thinking", "reasoning_effort")
 """Fields that limit their answers. For the last two litellm sets `max_tokens` itself."""
+GEMINI_ROUTES = ("gemini/", "vertex_ai/gemini", "vertex_ai_beta/")
+"""Google's own models as litellm names them."""
 ROUTERS = ("openrouter/", "litellm_proxy/")
 """Routers, which pass requests in OpenAI's protocol to others' models, with their cache breakpoints."""
 ROUTER_ADDRESS = "openrouter.ai"

@@ -183,8 +183,6 @@ WITHHELD = ("model", "metadata", "store")
 """Fields of a request that are not passed to litellm."""
 HINTS = frozenset({"prompt_cache_key", "prompt_cache_retention", "safety_identifier"})
 """Fields that change no answer, and that the gateway itself reads; agents send some with every request."""
-BODY_IS_MERGED = ("gemini/", "vertex_ai/gemini", "vertex_ai_beta/")
-"""Routes for which litellm merges `extra_body` unchanged into the provider's body."""
 NOT_A_CLIENTS = re.compile(
     r"(^|_)(key|token|secret|credential|credentials|password|url|uri|endpoint|host|base|headers?|region|project|role|"
     r"profile|account|tenant|client|model|provider|deployment|callbacks?|mock|fallbacks?|litellm|proxy|vertex|aws|azure|"
@@ -287,7 +285,7 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
     if is_claude:
         _check_format(found.get("response_format"))
     _make_arguments_objects(found.get("messages"))
-    if extra and deployment.route.startswith(BODY_IS_MERGED):
+    if extra and deployment.route.startswith(upstreams.GEMINI_ROUTES):  # merged unchanged into the provider's body
         extra = {"extra_body": extra}
     is_keyed = deployment.api_key or not deployment.operator_key
     keyed = {"api_key": deployment.api_key or PLACEHOLDER_API_KEY} if is_keyed else {}

@@ -13,7 +13,7 @@ from gateway.core.formats.anthropic.plain_blocks import plain_messages
 from gateway.core.formats.anthropic.request_parser import MessagesReading, read_request
 from gateway.core.formats.anthropic.serializer import as_turns
 from gateway.core.types.chat import CacheMark, ModelDeployment
-from gateway.pipeline.payload import as_upstream_takes, with_marks
+from gateway.pipeline.payload import as_upstream_takes, with_marks, with_sent_marks
 from tests.unit.making import chat
 
 Json = dict[str, Any]
@@ -145,6 +145,34 @@ def test_s4_i7_routers_get_the_marks_of_results_on_their_texts() -> None:
     sent = reading.chat["messages"]
     marked = with_marks(sent, sent, reading.native.marks, whole=False)
     assert marked[-1] == {**sent[-1], "content": [{"type": "text", "text": "sunny", "cache_control": MARK}]}
+
+
+@pytest.mark.parametrize(("route", "is_marked"), [("anthropic/claude", True), ("gemini/gemini-3-pro-preview", False)])
+def test_s1_marks_do_not_become_contents_that_google_stores(route: str, is_marked: bool) -> None:
+    """litellm made one of them in a call of its own, for each step of an agent: no bill had its price."""
+    marked = {"type": "text", "text": "s", "cache_control": MARK}
+    tools = [{"name": "f", "input_schema": {}, "cache_control": MARK}]
+    said = read(system=[marked], tools=tools, messages=[{"role": "user", "content": [marked]}])
+    at = ModelDeployment("m", "m", route, "", None, operator_key=True, protocol="litellm", provider=route.split("/")[0])
+    request = replace(chat(said.chat["messages"]), api="messages", native=said.native)
+    sent = as_upstream_takes(list(request.messages), said.chat, request, at)
+    assert str((sent.messages, sent.forward["tools"])).count("cache_control") == (3 if is_marked else 0)
+
+
+def test_s4_i7_a_chats_marks_leave_room_for_those_of_messages() -> None:
+    """§10: what a chat marked is stored with its marks, those of Messages stand beside its messages."""
+    before = [{"role": "user", "content": [{"type": "text", "text": f"{n}", "cache_control": MARK}]} for n in range(5)]
+    said = read(
+        system=[{"type": "text", "text": "s", "cache_control": MARK}],
+        tools=[{"name": "f", "input_schema": {}, "cache_control": MARK}],
+        messages=[{"role": "user", "content": [{"type": "text", "text": "new", "cache_control": MARK}]}],
+    )
+    assert said.native is not None
+    asked = replace(chat(said.chat["messages"]), api="messages", native=said.native)
+    system, *new = asked.messages
+    shown = with_sent_marks([system, *before, *new], asked, said.chat)
+    assert [at for at, each in enumerate(shown) if "cache_control" in str(each)] == [5]
+    assert str(with_marks(shown, asked.messages, said.native.marks)).count("cache_control") == 3
 
 
 def test_s4_i7_marks_of_system_blocks_stay_at_them_behind_another_system_message() -> None:
