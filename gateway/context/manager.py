@@ -54,7 +54,7 @@ from gateway.core.frozen_records import record
 from gateway.core.tasks import offload_if
 from gateway.core.types import artifacts, bill, conversation, memory, places, tool_steps, upstreams, window
 from gateway.core.types.artifacts import Artifact, ArtifactType, ProcessingStrategy
-from gateway.core.types.chat import ChatRequest, ModelFacts, PlainMessages, PromptBudget
+from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts, PlainMessages, PromptBudget
 from gateway.core.types.conversation import ConversationHistory
 from gateway.core.types.window import ForwardedMessages, PackedWindow, WindowInputs, WindowSelection
 from gateway.retrieval import PassageFinder, PendingVectors
@@ -371,7 +371,6 @@ def fitted_as_sent(
 
 
 NO_RANKING = PassageRanking()
-NO_PLANNERS = PlannerAccess()
 
 
 class ContextManager:
@@ -414,7 +413,7 @@ class ContextManager:
         needed and cannot be read."""
         access = access or PlannerAccess()  # one of its own: calls are added to its scope
         ranking = self._ranking.of(request, access.scope)
-        gatherer = self._gatherer(request, facts, access)
+        gatherer = self._gatherer(request, facts, access.deployment)
         inputs = await gatherer.gather(history, budget)
         proposal, planners = await self._decided(gatherer, inputs, access, ranking)
         small, result, what_if = proposal.measured.inputs.is_small, access.result, request.options.what_if
@@ -491,9 +490,9 @@ class ContextManager:
             return proposal, await planning.plan(request, task, planners)
 
     def _gatherer(
-        self, request: ChatRequest, facts: ModelFacts, access: PlannerAccess = NO_PLANNERS
+        self, request: ChatRequest, facts: ModelFacts, deployment: ModelDeployment | None = None
     ) -> ContextGatherer:
-        return ContextGatherer(self._sources, self._counters, self._settings, request, facts, access.deployment)
+        return ContextGatherer(self._sources, self._counters, self._settings, request, facts, deployment)
 
     def as_sent(self, request: ChatRequest, facts: ModelFacts, budget: PromptBudget) -> BuiltContext | None:
         """Returns the context of a request that surely fits as it was sent; None if it needs a closer look."""
@@ -529,11 +528,12 @@ class ContextManager:
         history: ConversationHistory,
         facts: ModelFacts,
         budget: PromptBudget,
-        access: PlannerAccess,
+        deployment: ModelDeployment,
     ) -> WindowInputs:
         """Reads all that a conversation holds, including older messages that its window may have done without.
+        `deployment`: the model that answers.
         Raises StorageUnavailable: the older messages cannot be read."""
-        gatherer = self._gatherer(request, facts, access)
+        gatherer = self._gatherer(request, facts, deployment)
         inputs = await gatherer.read(await gatherer.with_older(history), budget)
         return await asyncio.to_thread(collect, inputs)
 

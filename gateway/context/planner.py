@@ -317,8 +317,9 @@ class PlanResult:
 class PlannerAccess:
     """Whose internal models one request may use, and which calls it has made.
 
-    `scope` names the caller, and gets each call, even if the context cannot be made. `result` is the plan of an earlier
-    context of the same request: no model is asked twice. `begin` is that of `OpenBill`.
+    `deployment` is the primary model's. `scope` names the caller, and gets each call, even if the context cannot be
+    made. `result` is the plan of an earlier context of the same request: no model is asked twice. `begin` is that of
+    `OpenBill`.
     """
 
     deployment: ModelDeployment | None = None

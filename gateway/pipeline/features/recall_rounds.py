@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from gateway.context import ContextManager, PlannerAccess
+from gateway.context import ContextManager
 from gateway.context.assembly import render
 from gateway.context.tokens import CounterRegistry
 from gateway.context.window import PassageCandidate, TranscriptMessage, candidates, extracts, in_full
@@ -327,8 +327,8 @@ class RecallFeature:
     ) -> WindowInputs:
         request = prepared.request
         if rebuild.has_unread(history) and not material.earlier:
-            access = PlannerAccess(prepared.wire.deployment)
-            material = await self._context.with_older(request, history, prepared.facts, prepared.budget, access)
+            deployment = prepared.wire.deployment
+            material = await self._context.with_older(request, history, prepared.facts, prepared.budget, deployment)
         return await self._context.with_excerpts(material, request.caller.tenant, question) if question else material
 
     def _is_spent(self, costs: Sequence[bill.CallCost]) -> bool:
