@@ -27,7 +27,7 @@ from gateway.context.artifacts.collect import (
 from gateway.context.assembly.shown_block import says_same, without_block_items
 from gateway.context.planning.decision import ToolLoops
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.whole_files import NO_FILES, NO_OWN_FILES, NativeFiles, NativePdfs, OwnFiles, WholeFiles
+from gateway.context.whole_files import NO_FILES, NO_INLINED_FILES, InlinedFiles, NativeFiles, NativePdfs, WholeFiles
 from gateway.conversations import message_forms, rebuild
 from gateway.core import ids, ports
 from gateway.core.config.settings import ContextSettings
@@ -147,10 +147,10 @@ class ContextGatherer:
         self.whole = WholeFiles(sources.files.store, request.caller, counters)
 
     @property
-    def own(self) -> OwnFiles:
+    def inlined(self) -> InlinedFiles:
         """The PDFs and images that are sent upstream instead of their ids."""
         natives, pictures = self.natives.own, self.whole.pictures
-        return OwnFiles(natives, pictures) if natives or pictures else NO_OWN_FILES
+        return InlinedFiles(natives, pictures) if natives or pictures else NO_INLINED_FILES
 
     async def gather(self, history: ConversationHistory, budget: PromptBudget) -> ContextInputs:
         """Reads everything that most windows need.

@@ -45,7 +45,7 @@ from gateway.context.planner import (
 )
 from gateway.context.planning import artifact_decisions, decision
 from gateway.context.tokens.counter import CounterRegistry
-from gateway.context.whole_files import NO_OWN_FILES, NativePdfs, OwnFiles
+from gateway.context.whole_files import NO_INLINED_FILES, InlinedFiles, NativePdfs
 from gateway.context.window.counting import REPLY_TOKENS, PromptCounter, prompt_tokens
 from gateway.conversations import rebuild
 from gateway.core import errors, ports
@@ -84,7 +84,7 @@ class BuiltContext:
     indexes: PassageFinder | None = None
     vectors: PendingVectors | None = None
     economy: bill.EconomyNote | None = None
-    own: OwnFiles = NO_OWN_FILES
+    inlined: InlinedFiles = NO_INLINED_FILES
     """PDFs and images that are sent upstream instead of their ids."""
     recalls: bool = False
     """Its request has the tool `recall`."""
@@ -430,7 +430,7 @@ class ContextManager:
         built = await ranking.run(small, render, proposal, final, result)
         if request.options.whole:
             check_whole(built, budget)
-        built = with_vectors(replace(built, own=gatherer.own), ranking, proposal.measured.inputs)
+        built = with_vectors(replace(built, inlined=gatherer.inlined), ranking, proposal.measured.inputs)
         return built.with_cached(proposal.measured.inputs.files.cached)
 
     async def _decided(

@@ -39,14 +39,14 @@ Part = dict[str, Any]
 NO_PARTS: Mapping[str, dict[str, Any]] = {}
 
 
-class OwnFiles(NamedTuple):
+class InlinedFiles(NamedTuple):
     """What is sent upstream instead of ids: of `files` the content of the `file` part, of `pictures` the whole part."""
 
     files: Mapping[str, dict[str, Any]] = NO_PARTS
     pictures: Mapping[str, dict[str, Any]] = NO_PARTS
 
 
-NO_OWN_FILES = OwnFiles()
+NO_INLINED_FILES = InlinedFiles()
 
 
 @dataclass(slots=True)
@@ -74,8 +74,8 @@ class WholeFiles:
             await self._picture(part, None)
 
     async def fetch_all(self, sent: Sequence[Message]) -> None:
-        """Fetches all files of a request that is passed on. Ids that do not have the form of stored ids stay unchanged.
-        Raises: as `passed_on`."""
+        """Fetches all files of a relayed request. Ids that do not have the form of stored ids stay unchanged.
+        Raises: as `inlined_files`."""
         for part in _parts(sent):
             picture, name = items.named_picture(part), items.named_file(part)
             if picture is not None and picture.startswith(ids.FILE):
@@ -123,14 +123,14 @@ class WholeFiles:
         return await self.store.fetch(name, self.caller)
 
 
-async def passed_on(request: ChatRequest, store: ports.FileStore) -> OwnFiles:
-    """Returns the stored files named by a request that is sent upstream as it was sent.
+async def inlined_files(request: ChatRequest, store: ports.FileStore) -> InlinedFiles:
+    """Returns the stored files that a relayed request names.
     Raises NotFound: one of them is not there; names the part; InvalidRequest: a file named as an image is none; names
     the part; StorageUnavailable: a file cannot be read now."""
     whole = WholeFiles(store, request.caller)
     if request.plain is None:
         await whole.fetch_all(request.messages)
-    return OwnFiles(whole.files, whole.pictures)
+    return InlinedFiles(whole.files, whole.pictures)
 
 
 def media_type_of(content: bytes) -> str | None:

@@ -75,10 +75,10 @@ class RequestPreparer:
         Raises GatewayError: that target cannot be asked."""
         before = run.prepared
         prepared = await self.for_target(run.asked, target)
-        prepared = replace(prepared, conversation_id=before.conversation_id, own=before.own)
+        prepared = replace(prepared, conversation_id=before.conversation_id, inlined=before.inlined)
         if prepared.request.options.pauses:  # the trigger that its client set was not reached at the first target
             prepared = replace(prepared, budget=replace(prepared.budget, clear_above=None))
-        if not prepared.request.is_proxied:
+        if not prepared.request.is_relayed:
             prepared = await self.rebuilt(prepared)
             prepared = await self.with_surplus(run, not_paused(await self.built(run, prepared)))
         await self.reserve(run, prepared)  # it may be dearer
@@ -358,7 +358,7 @@ def with_history(
         features=prepared.features,
         history=history,
         context=context,
-        own=prepared.own,
+        inlined=prepared.inlined,
         recall=prepared.recall,
         kept_frame=kept_frame,
         refused_budget=prepared.refused_budget,
@@ -691,8 +691,8 @@ class RequestAttempts:
         """Rebuilds the conversation and builds the context for the first target. If the request cannot be fitted to its
         model, it is prepared for a fallback model."""
         preparer, asked, clock = self.preparer, run.asked, self.settlement.clock
-        if asked.is_proxied:
-            run.continue_as(replace(run.prepared, own=await whole_files.passed_on(asked, self.files)))
+        if asked.is_relayed:
+            run.continue_as(replace(run.prepared, inlined=await whole_files.inlined_files(asked, self.files)))
             return None
         began = clock.monotonic()
         rebuilt = await preparer.rebuilt(run.prepared)

@@ -85,9 +85,9 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
     rounds, deployment, context = prepared.recall, prepared.wire.deployment, prepared.context
     if rounds is not None:
         messages, forward = [*messages, *rounds.messages], recall.without_recall(forward) if rounds.closed else forward
-    own = context.own if context is not None else prepared.own
-    if own.files or own.pictures:
-        messages = with_own_files(messages, own)
+    inlined = context.inlined if context is not None else prepared.inlined
+    if inlined.files or inlined.pictures:
+        messages = with_inlined_files(messages, inlined)
     as_sent, native = context is None or context.is_as_sent, None
     fields = set[str]().union(*messages)
     if "audio" in fields:
@@ -392,16 +392,16 @@ def request_body(
     return body
 
 
-def with_own_files(messages: Sequence[Json], own: whole_files.OwnFiles) -> list[Json]:
+def with_inlined_files(messages: Sequence[Json], inlined: whole_files.InlinedFiles) -> list[Json]:
     """Replaces file ids in the messages by these files. The same files yield the same JSON each time."""
-    return [map_parts(message, lambda part: _part(part, own)) for message in messages]
+    return [map_parts(message, lambda part: _part(part, inlined)) for message in messages]
 
 
-def _part(part: Json, own: whole_files.OwnFiles) -> Json:
+def _part(part: Json, inlined: whole_files.InlinedFiles) -> Json:
     name, picture = items.named_file(part), items.named_picture(part)
-    if name is not None and name in own.files:
-        return {**part, "file": own.files[name]}
-    return _picture(part, own.pictures[picture]) if picture is not None and picture in own.pictures else part
+    if name is not None and name in inlined.files:
+        return {**part, "file": inlined.files[name]}
+    return _picture(part, inlined.pictures[picture]) if picture is not None and picture in inlined.pictures else part
 
 
 def _picture(part: Json, shown: Json) -> Json:

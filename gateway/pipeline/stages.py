@@ -195,7 +195,7 @@ class PreparedRequest:
     """The features that act on it."""
     history: ConversationHistory | None = None
     context: BuiltContext | None = None
-    own: whole_files.OwnFiles = whole_files.NO_OWN_FILES
+    inlined: whole_files.InlinedFiles = whole_files.NO_INLINED_FILES
     """Stored files that are sent upstream in place of their ids, where there is no `context` to hold them."""
     recall: RecallRounds | None = None
     """The rounds in which its model reads what is left out, if it has the tool for that."""

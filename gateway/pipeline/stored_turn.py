@@ -140,7 +140,7 @@ def _is_metered(settled: SettledRequest) -> bool:
     fault has removed from the bill."""
     prepared = settled.attempted.prepared
     is_asked = any(call.purpose in bill.MODEL_PURPOSES for call in settled.calls)
-    return prepared.context is not None or prepared.request.is_proxied or not is_asked
+    return prepared.context is not None or prepared.request.is_relayed or not is_asked
 
 
 async def unlisted_in(prepared: PreparedRequest) -> OmittedRecords | None:

@@ -344,7 +344,7 @@ def parse_chat_request(
     store = settings.conversation.store if fields.store is None else fields.store
     recognised = known or KnownMessages()
     if plain is None and not (is_delivery and conversation_id != conversation.UNNAMED):
-        is_stored = store and not chat.is_proxied(options, conversation_id)
+        is_stored = store and not chat.is_relayed(options, conversation_id)
         if known is None and unstored is not None and not is_stored and type(messages) is list:
             recognised = unstored(caller.tenant, messages, arrival.size)
         check_messages(messages, recognised.count)

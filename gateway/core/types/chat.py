@@ -184,7 +184,7 @@ class KnownMessages:
     source: object = None
 
 
-def is_proxied(options: ContextOptions, conversation: ConversationRef) -> bool:
+def is_relayed(options: ContextOptions, conversation: ConversationRef) -> bool:
     """Returns whether a request is sent upstream as it came, and only its bill is stored: in mode `off`, with no
     conversation named."""
     return options.mode == "off" and conversation == UNNAMED
@@ -325,7 +325,7 @@ class ChatRequest:
     @property
     def keeps_content(self) -> bool:
         """Whether the text of its user and its model is stored."""
-        return self.store and not self.is_proxied
+        return self.store and not self.is_relayed
 
     @property
     def is_worded(self) -> bool:
@@ -355,9 +355,9 @@ class ChatRequest:
         return not self.has_sections or (self.agent is not None and self.agent.prefill)
 
     @property
-    def is_proxied(self) -> bool:
+    def is_relayed(self) -> bool:
         """See the function of this name."""
-        return is_proxied(self.options, self.conversation)
+        return is_relayed(self.options, self.conversation)
 
 
 @record
