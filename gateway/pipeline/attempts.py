@@ -149,7 +149,7 @@ class RequestPreparer:
             if self._parts.frames is not None and not request.store:
                 history, kept = await self._parts.frames.with_frame(request, history)
         context = as_sent if history is None or history.as_sent else None
-        prepared = with_history(prepared, request, history, kept, context)
+        prepared = with_context(prepared, request, history, kept, context)
         for hook in prepared.features.on_history:
             prepared = await hook(prepared)
         return prepared
@@ -169,28 +169,31 @@ class RequestPreparer:
         return prepared
 
     async def built(self, run: RequestRun, prepared: PreparedRequest) -> PreparedRequest | PausedRequest:
-        """Builds the context where one is needed, clearing the prompt above `clear_above` where possible.
+        """Builds the context where one is needed, and once more for each feature that then changes the request.
         Raises ContextLengthExceeded: it cannot be made to fit."""
         if prepared.context is not None:
             return prepared
-        made = await self._built_within(run, prepared)
+        made = await self._built_or_paused(run, prepared)
         for hook in prepared.features.on_context:
             again = hook(made) if isinstance(made, PreparedRequest) else None
             if again is not None:
                 with suppress(errors.ContextLengthExceeded):
-                    made = await self._built_within(run, again)  # its planner is not asked twice
+                    made = await self._built_or_paused(run, again)  # its planner is not asked twice
         return made
 
-    async def _built_within(self, run: RequestRun, prepared: PreparedRequest) -> PreparedRequest | PausedRequest:
+    async def _built_or_paused(self, run: RequestRun, prepared: PreparedRequest) -> PreparedRequest | PausedRequest:
+        """Builds the context to `clear_above` if the prompt can be cleared that far, else to the budget. If clearing
+        starts a pass of which its client wants to know first, the request pauses.
+        Raises ContextLengthExceeded: it cannot be made to fit."""
         options, wanted = prepared.request.options, prepared.budget.cleared
         if wanted is not prepared.budget:
             with suppress(errors.ContextLengthExceeded):
-                made, built = await self._built(run, prepared, wanted)
+                made, built = await self._built_to(run, prepared, wanted)
                 if built.fitted.new_pass and options.pauses:
                     return PausedRequest(made.request, made.history.parent_id if made.history else None)
                 built.utilization.compacted = options.compacts and built.fitted.new_pass
                 return replace(made, budget=wanted)
-        return (await self._built(run, prepared, prepared.budget))[0]
+        return (await self._built_to(run, prepared, prepared.budget))[0]
 
     async def with_surplus(self, run: RequestRun, prepared: PreparedRequest) -> PreparedRequest:
         """Refits the request until it holds the tokens that features add before sending, such as placeholders
@@ -209,13 +212,13 @@ class RequestPreparer:
             room = min(room - 1, most - surplus)
             if room <= 0 or not left:
                 break
-            prepared = (await self._built(run, prepared, replace(budget, tokens=room)))[0]
+            prepared = (await self._built_to(run, prepared, replace(budget, tokens=room)))[0]
         raise errors.ContextLengthExceeded(budget.overflow(_tokens(prepared)), param="messages")
 
-    async def _built(
+    async def _built_to(
         self, run: RequestRun, prepared: PreparedRequest, budget: PromptBudget
     ) -> tuple[PreparedRequest, BuiltContext]:
-        """Builds the context. `history` stays as it is stored: `new_frame` compares against it.
+        """Builds the context to a budget. `history` stays as it is stored: `new_frame` compares against it.
 
         In mode `off` the named conversation precedes the request, and nothing is managed: no window, no planner.
         """
@@ -246,7 +249,7 @@ class RequestPreparer:
             built = report(built) if report is not None else built
         if prepared.recall is not None:
             built = replace(built, recalls=True)
-        return with_history(prepared, prepared.request, history, prepared.kept_frame, built), built
+        return with_context(prepared, prepared.request, history, prepared.kept_frame, built), built
 
     async def reserve(self, run: RequestRun, prepared: PreparedRequest) -> None:
         """Reserves a request's maximum cost in budgets and limits: the prompt as counted plus the longest possible
@@ -331,7 +334,7 @@ class RequestPreparer:
         again = replace(prepared, facts=known, refused_budget=prepared.budget)
         run.continue_as(again)
         try:
-            made, built = await self._built(run, again, budget)
+            made, built = await self._built_to(run, again, budget)
         except errors.ContextLengthExceeded:
             overflow.explain(window, context.fitted.tokens)
             raise overflow from None  # the upstream's error: its count is the one that caused the refusal
@@ -339,7 +342,7 @@ class RequestPreparer:
         return replace(made, budget=budget)
 
 
-def with_history(
+def with_context(
     prepared: PreparedRequest,
     request: ChatRequest,
     history: ConversationHistory | None,

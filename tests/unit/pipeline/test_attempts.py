@@ -17,7 +17,7 @@ from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.types.bill import CallCost
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts, PromptBudget
 from gateway.core.types.upstreams import UpstreamRequest
-from gateway.pipeline.attempts import ModelRoutes, RequestAttempts, UpstreamSender, with_history
+from gateway.pipeline.attempts import ModelRoutes, RequestAttempts, UpstreamSender, with_context
 from gateway.pipeline.stages import PreparedRequest, RequestRun, Target, TargetWire
 from tests.unit.making import chat, user
 
@@ -119,7 +119,7 @@ def test_a_request_is_rebuilt_with_all_that_it_had() -> None:
     """Its fields are said one by one, since `replace` is dear: none is forgotten."""
     prepared = PreparedRequest(*(cast(Any, f"its {field.name}") for field in fields(PreparedRequest)))
     conversation = {name: cast(Any, f"new {name}") for name in ("request", "history", "kept_frame", "context")}
-    assert with_history(prepared, **conversation) == replace(prepared, **conversation)
+    assert with_context(prepared, **conversation) == replace(prepared, **conversation)
 
 
 class Asking:
