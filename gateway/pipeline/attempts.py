@@ -601,7 +601,7 @@ class UpstreamSender:
                 answer = hook(prepared, answer)
             return answer
 
-        return await self._mended(run, complete)
+        return await self._sent(run, complete)
 
     async def opened(self, run: RequestRun, route: AttemptedRoute, stack: AsyncExitStack) -> ChunkStream:
         """Opens a stream, and returns when it has begun; `stack` holds it open. Raises as `whole`."""
@@ -620,11 +620,12 @@ class UpstreamSender:
                 opened = hook(prepared, opened)
             return opened
 
-        return await self._mended(run, opening)
+        return await self._sent(run, opening)
 
-    async def _mended(
+    async def _sent(
         self, run: RequestRun, call: Callable[[PreparedRequest, upstreams.RoutingAttempt], Awaitable[T]]
     ) -> T:
+        """Sends a request to its target, and again while what the target refuses can be mended. Raises as `whole`."""
         while True:
             prepared = run.prepared
             tokens = prepared.context.fitted.tokens if prepared.context is not None else 0
