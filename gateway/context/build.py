@@ -438,7 +438,7 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | 
             return bill.LeftOutTokens(tokens, fresh, unchanged, kept, latest)
         if passed:
             return bill.LeftOutTokens(tokens, fresh, unchanged, kept, latest, gained=_gained(measured))
-        goes_on = frame is not None and not frame.borrowed and before > 0
+        goes_on = frame is not None and not frame.borrowed and before > 0 and _follows_answer(measured)
         return bill.LeftOutTokens(tokens, fresh, unchanged, kept, latest, change if goes_on else None)
     everything = before + max(counting.nearly(whole), measured.unreduced.tokens)  # `whole` lacks huge texts
     tokens = (everything if window is None else min(everything, window)) - counting.total(sent)
@@ -450,11 +450,16 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | 
 def _gained(measured: MeasuredInputs) -> int | None:
     """Returns the tokens of the latest answer that an earlier request led to, and of all that follows it; None if there
     is none."""
-    whole, counting, messages = measured.unreduced.forwarded, measured.counting, measured.material.messages
-    first = measured.known - 1
-    if first < 0 or messages[first].role != "assistant":
+    if not _follows_answer(measured):
         return None
-    return counting.nearly(_since(whole, first)) - counting.nearly(ForwardedMessages([], []))
+    new, counting = _since(measured.unreduced.forwarded, measured.known - 1), measured.counting
+    return counting.nearly(new) - counting.nearly(ForwardedMessages([], []))
+
+
+def _follows_answer(measured: MeasuredInputs) -> bool:
+    """Returns whether what is known of the conversation ends with an answer. Where a client sends a request again, the
+    branch's costs are of an earlier one than its frame."""
+    return measured.known > 0 and measured.material.messages[measured.known - 1].role == "assistant"
 
 
 def _left_before(measured: MeasuredInputs) -> int:
