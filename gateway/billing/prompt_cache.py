@@ -73,7 +73,7 @@ def cache_lifetime(
     marks = [mark.value for mark in request.native.marks] if request.native is not None else []
     tools = [tool for fields in _bodies(request) for tool in dicts_of(fields.get("tools"))]
     marks += [mark for each in (*_bodies(request), *tools, *messages) for mark in breakpoints_in(each)]
-    if any(map(_is_for_an_hour, marks)):
+    if any(isinstance(mark, dict) and mark.get("ttl") == "1h" for mark in marks):
         return FOR_AN_HOUR
     return LIFETIME if WRITE in prices else LIFETIME_AT_LEAST
 
@@ -121,10 +121,6 @@ def all_breakpoints(
         own = (mark.message for mark in request.native.marks)
         at += [index if index < leading else index + moved for index in own]
     return tuple(at) if len(at) + beside >= MAX_BREAKPOINTS else None
-
-
-def _is_for_an_hour(value: Any) -> bool:
-    return isinstance(value, dict) and value.get("ttl") == "1h"
 
 
 MAX_MESSAGES = 256

@@ -257,7 +257,8 @@ async def build_llm_messages(
     Raises ConversationNotFound: the id is unknown, deleted or another tenant's; InvalidRequest: results and calls do
     not pair (names `messages[i]`), there is no message at all, or the response to continue from does not exist (status
     and text are OpenAI's); StorageUnavailable: the storage was needed and cannot be reached."""
-    small = _is_small(request)
+    # whether comparing and pairing takes less time than starting a thread for it
+    small = len(request.messages) < conversation.INLINE_MESSAGES and request.size < SMALL_BODY_BYTES
     sent = await offload_if(not small, sent_chain, request)
     ref, tenant = request.conversation, request.caller.tenant
     lookup = await _lookup(request, sent, store, options)
@@ -371,11 +372,6 @@ async def _lookup(
     return replace(found, keys=recognition_keys(sent, keys), instructed=True, maybe_delta=False)
 
 
-def _is_small(request: ChatRequest) -> bool:
-    """Returns whether comparing and pairing takes less time than starting a thread for it."""
-    return len(request.messages) < conversation.INLINE_MESSAGES and request.size < SMALL_BODY_BYTES
-
-
 def _rebuilt(
     sent: SentChain,
     lookup: HistoryLookup | None,
@@ -402,7 +398,8 @@ def _rebuilt(
         return replace(_delta(sent, stored, continued), at_head=False)
     kept_here = point.kept
     if request.conversation.behind is not None or (request.conversation.at is not None and not kept_here):
-        replaces = _says_more(request, sent)
+        # whether a Responses API request sends system messages beside its `instructions`
+        replaces = len(sent.instructions) > turn.is_own(request.asked, sent.instructions)
         kept = () if replaces else stored.instructions
         made = _delta(sent, stored, continued, replaces=replaces, known=kept_here)
         return replace(made, at_head=False, instructions=(*sent.instructions, *kept))
@@ -506,11 +503,6 @@ def _delta(
         segments=stored.segments,
         older_kept=older,
     )
-
-
-def _says_more(request: ChatRequest, sent: SentChain) -> bool:
-    """Returns whether a Responses API request sends system messages beside its `instructions`."""
-    return len(sent.instructions) > turn.is_own(request.asked, sent.instructions)
 
 
 def _resent(

@@ -80,7 +80,10 @@ def line_diff(before: str, after: str) -> LineDiff:
     is_whole = all(
         len(part) <= MAX_COMPARED_LINES and sum(map(len, part)) <= MAX_COMPARED_CHARS for part in (left, right)
     )
-    middle = _compared(left, right) if is_whole else _too_long(left, right)
+    if is_whole:
+        middle = _compared(left, right)
+    else:
+        middle = [DiffLine(kind, "", len(part)) for kind, part in _sides(left, right) if part]
     lines = [*_same(old[:start]), *middle, *_same(old[len(old) - end :])]
     return LineDiff(tuple(_with_context(lines)), is_whole)
 
@@ -108,10 +111,6 @@ def _compared(old: Sequence[str], new: Sequence[str]) -> list[DiffLine]:
         found += [DiffLine("removed", text) for text in old[a:b]]
         found += [DiffLine("added", text) for text in new[c:d]]
     return found
-
-
-def _too_long(old: Sequence[str], new: Sequence[str]) -> list[DiffLine]:
-    return [DiffLine(kind, "", len(lines)) for kind, lines in _sides(old, new) if lines]
 
 
 def _sides(old: Sequence[str], new: Sequence[str]) -> tuple[tuple[LineKind, Sequence[str]], ...]:

@@ -103,12 +103,8 @@ def sent_messages(
 
 def _there_then(messages: Sequence[past_turns.PathMessage], arrived_at: datetime) -> list[past_turns.PathMessage]:
     """Returns the messages that were committed when a request arrived: concurrent requests do not see each other."""
-    late = {each.request_id for each in messages if _is_after(each, arrived_at)}
+    late = {each.request_id for each in messages if each.committed_at is not None and each.committed_at > arrived_at}
     return [each for each in messages if each.request_id not in late]
-
-
-def _is_after(each: past_turns.PathMessage, arrived_at: datetime) -> bool:
-    return each.committed_at is not None and each.committed_at > arrived_at
 
 
 def _steps_as_text(

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from gateway.core import errors, ids, printing
 from gateway.core.jsons import Json
-from gateway.core.types import bill, report_lists, turn
+from gateway.core.types import report_lists, turn
 from gateway.inspection import (
     WINDOW_PARTS,
     BranchRun,
@@ -244,7 +244,9 @@ def write_why(screen: CommandScreen, found: ExplainedRequest) -> None:
     planned = "asked" if used.get("llm_planning_used") else "not asked, or not heeded"
     reason = used.get("fallback_reason") or used.get("planning_reason") or "none"
     screen.line(f"planner: {planned}: ", str(reason))
-    _economics(screen, used.get("economics"))
+    if isinstance(economics := used.get("economics"), dict):
+        told = ", ".join(f"{name} {value}" for name, value in economics.items() if value is not None)
+        screen.line("economics: ", told)
     if cache := found.entry.metadata.get("cache"):
         tokens = f"{cache['cached_tokens']} of {cache['promised_tokens']} tokens were read from it"
         screen.line("prompt cache broke at ", cache["broke_at"], f": {tokens}")
@@ -252,12 +254,6 @@ def write_why(screen: CommandScreen, found: ExplainedRequest) -> None:
     _plan(screen, found)
     _prefix(screen, found)
     _arithmetic(screen, found)
-
-
-def _economics(screen: CommandScreen, economics: Any) -> None:
-    if isinstance(economics, dict):
-        told = ", ".join(f"{name} {value}" for name, value in economics.items() if value is not None)
-        screen.line("economics: ", told)
 
 
 def _artifacts(screen: CommandScreen, found: ExplainedRequest) -> None:
@@ -350,14 +346,9 @@ def _call(screen: CommandScreen, call: ExplainedCall) -> None:
         ("prompt", call.prompt, call.prompt_cost),
         ("completion", call.completion, call.completion_cost),
     ):
-        for text in _products(lines):
-            screen.line(f"  {text}")
+        for line in lines:
+            screen.line(f"  {line.kind}: {line.tokens} × {line.rate:f} = {line.cost:f}")
         screen.line(f"  {title}: {printing.usd_text(sum_)}")
-
-
-def _products(lines: Sequence[bill.PriceLine]) -> Iterable[str]:
-    for line in lines:
-        yield f"{line.kind}: {line.tokens} × {line.rate:f} = {line.cost:f}"
 
 
 # A request: its window, its bill, and what was sent upstream.

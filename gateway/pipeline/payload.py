@@ -352,7 +352,8 @@ def without_items(messages: list[Json], request: ChatRequest) -> list[Json]:
 def _without_items(message: Json) -> Json:
     dropped = items.RESPONSES_ALONE if _are_readable(message) else items.RESPONSES_ALONE | READABLE_THOUGHTS
     return tool_calls.with_told(
-        {name: value for name, value in message.items() if name not in dropped}, tool_calls.told_items(message)
+        {name: value for name, value in message.items() if name not in dropped},
+        tool_calls.told_items(message.get("output_items")),
     )
 
 

@@ -304,7 +304,7 @@ class RequestSettlement:
         attempted, request = run.attempted(outcome), run.prepared.request
         primary = await self.usage.priced(run, outcome) if attempted.has_unpriced_call else None
         if primary is not None:
-            run.set_answer_tokens(int(primary[0]["completion_tokens"]))
+            run.answer_tokens = int(primary[0]["completion_tokens"])
         unlisted = await unlisted_in(run.prepared)
         settled = make_bill(attempted, primary, self.clock.monotonic(), unlisted)
         request.log_facts.update(metadata.figures(settled.known))

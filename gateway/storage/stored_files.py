@@ -170,7 +170,8 @@ class FileRows(CachedRows):
                 own = (CONTENT.tenant == tenant, CONTENT.digest == record.digest)
                 connection.execute(file_contents.delete().where(*own))
                 connection.execute(file_chunks.delete().where(file_chunks.c.object == place.object))
-                groups = (*groups, *_read_of(tenant, record.digest))
+                read = (record.digest.hex(), *digests_of(record.digest))
+                groups = (*groups, *(artifacts.cache_group(tenant, each) for each in read))
             audit_events.recorded(connection, by, now, "file.deleted", file_id, tenant, conversations=len(held))
             return record, place if is_last else None, groups, held
 
@@ -321,11 +322,6 @@ def _let_go(
 def digests_of(content: bytes) -> list[str]:
     """Lists the document digests under which a content may have been read: one for each kind."""
     return [document_digest(kind, content.hex()) for kind in DOCUMENT_KINDS]
-
-
-def _read_of(tenant: str, content: bytes) -> tuple[str, ...]:
-    """Lists the cache groups of what was read of a content."""
-    return tuple(artifacts.cache_group(tenant, each) for each in (content.hex(), *digests_of(content)))
 
 
 def as_record(row: Any) -> FileRecord:

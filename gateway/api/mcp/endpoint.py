@@ -67,7 +67,8 @@ class McpEndpoint:
             await send_json(send, 400, {"jsonrpc": "2.0", "id": None, "error": INVALID_ID})
             return
         server = await self._made()
-        is_one = not is_unnamed(got.caller) or self._is_on_this_machine(scope)
+        is_here = exposure.is_loopback(self._settings.server.host.strip("[]")) and is_local(scope)
+        is_one = is_here or not is_unnamed(got.caller)
         own = {**scope, ASKER: McpCaller(got.caller.tenant, is_one, got.caller.user)}
         own["headers"] = [pair for pair in scope["headers"] if pair[0] != b"origin"]  # it was checked above
         await server.handle(own, _again(got.raw, receive), send)
@@ -75,9 +76,6 @@ class McpEndpoint:
     async def close(self) -> None:
         if self._server is not None:
             await self._server.close()
-
-    def _is_on_this_machine(self, scope: Scope) -> bool:
-        return exposure.is_loopback(self._settings.server.host.strip("[]")) and is_local(scope)
 
     async def _made(self) -> "McpServer":
         async with self._making:

@@ -48,14 +48,10 @@ class TimeBuckets:
     limit: int
     page: str | None = None
 
-    def check_page(self) -> None:
-        """Raises InvalidRequest: `page` is no cursor of this query."""
-        self._first()
-
     def on_page(self) -> tuple[TimeBucket, ...]:
         """Returns the buckets of this page; none where all of the time lies in the future."""
         found: list[TimeBucket] = []
-        begin = self._first()
+        begin = self.first()
         while begin < self._last and len(found) < self.limit:
             end = min(self._floor(begin) + self.width.seconds, self.end or self._last)
             found.append(TimeBucket(begin, end, _name(self._floor(begin), self.width.unit)))
@@ -76,7 +72,8 @@ class TimeBuckets:
     def _floor(self, second: int) -> int:
         return second - second % self.width.seconds
 
-    def _first(self) -> int:
+    def first(self) -> int:
+        """Returns when the page begins. Raises InvalidRequest: `page` is no cursor of this query."""
         if self.page is None:
             return self.start
         try:
@@ -173,7 +170,7 @@ def asked(text: str, kind: ReportParameters, now: datetime) -> ReportRequest:
     rule = f"must be a whole number from 1 to {width.most} with this bucket_width"
     limit = number_of(first, "limit", rule, 1, width.most, digits=4) or width.default
     buckets = TimeBuckets(width, start, end, int(now.timestamp()), limit, first.get("page"))
-    buckets.check_page()
+    buckets.first()  # which checks it
     batch = _among(first, "batch", ("true", "false"))
     lists = {name: _many(given, name) for name in LISTS if name not in ("include", "group_by")}
     included = _among_all(given, "include", (SAVINGS,))

@@ -461,12 +461,8 @@ def _code(error: BaseException) -> str:
     return errors.cancellation_code(error) if is_cut else errors.InternalError.code
 
 
-def readable_only(headers: Headers) -> Headers:
-    """Narrows `Accept-Encoding` to what can be metered: what the client accepts of gzip and deflate."""
-    return [(name, _readable(value) if name == b"accept-encoding" else value) for name, value in headers]
-
-
 def _readable(value: bytes) -> bytes:
+    """Narrows `Accept-Encoding` to what can be metered: what the client accepts of gzip and deflate."""
     offered = [each.strip() for each in value.split(b",")]
     kept = [
         each
@@ -513,7 +509,7 @@ class RelayedExchange:
         if self.upload.length is not None and not isinstance(found.body, bytes):
             headers.append((b"content-length", self.upload.length.encode()))
         if self.meter is not None:
-            headers = readable_only(headers)
+            headers = [(name, _readable(value) if name == b"accept-encoding" else value) for name, value in headers]
         made_for = upstreams.CallScope(self.call.caller, scope["gateway"]["request_id"], "relayed")
         return upstreams.RelayedCall(scope["method"], self.call.target, headers, found.body, made_for)
 

@@ -3,7 +3,7 @@ gateway relies on is checked; all other fields are forwarded untouched. Messages
 17."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from datetime import datetime
 from operator import itemgetter
@@ -348,7 +348,8 @@ def parse_chat_request(
         if known is None and unstored is not None and not is_stored and type(messages) is list:
             recognised = unstored(caller.tenant, messages, arrival.size)
         check_messages(messages, recognised.count)
-    _check_number(messages or (), settings.server.max_messages)
+    if messages and len(messages) > (most := settings.server.max_messages):
+        raise errors.invalid("messages", f"must be at most {most} (server.max_messages); these are {len(messages)}")
     pinned = NO_PINS
     if plain is None and messages:
         messages, pinned = without_pins(messages)
@@ -476,12 +477,6 @@ def _patience(headers: Mapping[str, str]) -> float | None:
         if name in headers:
             return float(headers[name]) if SECONDS.fullmatch(headers[name]) else None
     return None
-
-
-def _check_number(messages: Sequence[Any], most: int) -> None:
-    """Raises InvalidRequest: these are too many for one request."""
-    if len(messages) > most:
-        raise errors.invalid("messages", f"must be at most {most} (server.max_messages); these are {len(messages)}")
 
 
 def _conversation(value: Any, context: ContextField, metadata: Any, headers: Mapping[str, str]) -> ConversationRef:

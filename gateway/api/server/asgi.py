@@ -195,7 +195,8 @@ def json_body(raw: bytes) -> dict[str, Any]:
     try:
         return an_object(jsons.loads_mended(raw or b"{}"))
     except jsons.JSONDecodeError as error:
-        raise no_json(error) from None
+        text = f"The request body is not valid JSON: {error}."
+        raise errors.InvalidRequest(text, code="invalid_json") from None
 
 
 def an_object(body: Any) -> dict[str, Any]:
@@ -203,11 +204,6 @@ def an_object(body: Any) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise errors.InvalidRequest("The request body must be a JSON object.", code="invalid_json")
     return body
-
-
-def no_json(error: Exception) -> errors.InvalidRequest:
-    """Returns the error for a body that cannot be parsed."""
-    return errors.InvalidRequest(f"The request body is not valid JSON: {error}.", code="invalid_json")
 
 
 def check_encoding(scope: Scope) -> None:

@@ -636,7 +636,8 @@ class _DedupedWindow:
 
     def _stays_as_text(self, file: Artifact) -> bool:
         """Returns whether the file's message stays as it was forwarded, with all or part of the file's text."""
-        return self._is_kept(file.place.message or 0) and self._material.repeats.was_text(file)
+        was_text = (file.place.message, file.place.part) in self._material.repeats.as_text
+        return was_text and self._is_kept(file.place.message or 0)
 
     def _pinned(self, document: RepeatedDocument) -> str | None:
         """Names the copy that any window has in full, in its message or in the memory message; None: no copy."""

@@ -192,7 +192,8 @@ class ChunkRelay:
         """Returns, after `conclude`, the held finish chunk with `last_fields`, which hold the whole bill, and the usage
         chunk if the client asked for one."""
         out = list(self._held)
-        last = next((n for n in reversed(range(len(out))) if _finishes(out[n])), 0)
+        ends = [n for n, chunk in enumerate(out) if any(each.get("finish_reason") for each in chunk["choices"])]
+        last = ends[-1] if ends else 0
         out[last] = {**out[last], **self._extras, **last_fields}
         if self._include_usage:
             metadata = {"response_metadata": last_fields["response_metadata"]}
@@ -321,10 +322,6 @@ def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any
                 call["id"] = value or call["id"]
             elif key != "index" and value is not None:
                 call[key] = value
-
-
-def _finishes(chunk: dict[str, Any]) -> bool:
-    return any(choice.get("finish_reason") for choice in chunk["choices"])
 
 
 def _merged_usage(before: dict[str, Any], usage: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ the descriptions. Calls of typed tools are returned whole.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.core import jsons
@@ -48,12 +48,8 @@ def written(value: Any) -> str:
     return value if isinstance(value, str) else jsons.dumps_text(value)
 
 
-def whole_calls(calls: Iterable[Json], ids: CallIds) -> list[Json]:
-    """Normalizes the calls of a whole message; a sound call is returned unchanged."""
-    return [_whole_call(call, ids) for call in calls]
-
-
-def _whole_call(call: Json, ids: CallIds) -> Json:
+def whole_call(call: Json, ids: CallIds) -> Json:
+    """Normalizes a call of a whole message; a sound one is returned unchanged. `ids`: those of the message's calls."""
     found = in_function(call)
     if found.get("type") == "custom" and not any(isinstance(found.get(kind), dict) for kind in BODIES):
         found = {**found, "custom": {}}
@@ -281,15 +277,12 @@ ACTION = "action: "
 PICTURE, FILE = "(a picture)", "(a file)"
 
 
-def told_items(message: Mapping[str, Any]) -> str:
-    """Renders an answer's `output_items` as text; empty if they have no content."""
-    return _told(message.get("output_items"))
-
-
 def told_blocks(blocks: Any) -> str:
     """Renders as text those blocks of an answer that no other field of its message holds."""
     listed = blocks if isinstance(blocks, list) else []
-    return _told([each for each in listed if isinstance(each, dict) and str(each.get("type")) not in IN_OTHER_FIELDS])
+    return told_items(
+        [each for each in listed if isinstance(each, dict) and str(each.get("type")) not in IN_OTHER_FIELDS]
+    )
 
 
 def with_told(message: dict[str, Any], told: str) -> dict[str, Any]:
@@ -309,7 +302,8 @@ def is_silent(message: Mapping[str, Any]) -> bool:
     return not any(value for name, value in message.items() if name not in ("role", "name"))
 
 
-def _told(items: Any) -> str:
+def told_items(items: Any) -> str:
+    """Renders an answer's `output_items` as text; empty if they have no content."""
     found: list[str] = []
     for item in items if isinstance(items, Sequence) and not isinstance(items, str) else ():
         kind = str(item.get("type")) if isinstance(item, dict) else ""

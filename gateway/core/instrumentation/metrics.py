@@ -317,7 +317,8 @@ class GatewayMetrics:
         if isinstance(error, errors.UpstreamError):
             label, code = self._labels.get(model, OTHER), _code(error)
             self._counts.upstream_errors[label, code] += 1
-            if _is_trouble(error):
+            is_refused = isinstance(error, errors.UpstreamRefused)
+            if not is_refused or error.status >= 500 or error.status in REFUSED_ALL:  # it blames the upstream
                 self._note(label, code, self._now())
 
     def limited(self, whose: str, what: str) -> None:
@@ -441,11 +442,6 @@ def endpoint_of(path: str) -> str:
             return endpoint + "/{id}"
     first = path[4:].partition("/")[0] if path.startswith("/v1/") else ""
     return f"/v1/{first}" if first in RELAYED_PATH_LABELS else OTHER
-
-
-def _is_trouble(error: errors.UpstreamError) -> bool:
-    """Returns whether an error blames the upstream, not the request."""
-    return not isinstance(error, errors.UpstreamRefused) or error.status >= 500 or error.status in REFUSED_ALL
 
 
 def _code(error: errors.UpstreamError) -> str:

@@ -47,10 +47,6 @@ class RepeatedDocuments:
         """Returns whether the forwarded message states that this file's document is elsewhere."""
         return (artifact.place.message, artifact.place.part) in self.as_same
 
-    def was_text(self, artifact: Artifact) -> bool:
-        """Returns whether this file's text was forwarded."""
-        return (artifact.place.message, artifact.place.part) in self.as_text
-
     def natives_of(self, content_id: str) -> tuple[int, ...]:
         """Returns the indexes of the messages in which the document is sent upstream as a PDF."""
         return next((each.natives for each in self.documents if each.content_id == content_id), ())

@@ -370,9 +370,7 @@ def _document(found: ConversationRows) -> Iterator[bytes]:
     yield jsons.dumps(head)[:-1]
     order = sorted(found.messages, key=lambda row: (row.sequence_number, rows.utc(row.created_at), row.id))
     steps = {row.message_id: row for row in found.steps}
-    yield from _list(
-        "messages", order, lambda row: {**_message(row, steps.get(row.id), numbers, origins), **_pin(row, found.pins)}
-    )
+    yield from _list("messages", order, lambda row: _message(row, steps.get(row.id), numbers, origins, found.pins))
     yield from _attachments(found.attachments)
     if found.things:
         yield from _list("things", found.things, _thing)
@@ -392,7 +390,7 @@ def _list(name: str, found: Sequence[Any], make: Callable[[Any], Json] = lambda 
     yield b"]"
 
 
-def _message(row: Any, step: Any, numbers: dict[str, int], origins: dict[str, str]) -> Json:
+def _message(row: Any, step: Any, numbers: dict[str, int], origins: dict[str, str], pins: frozenset[str]) -> Json:
     """Renders a message; `step`: the row of the tool step whose result it is."""
     body = _body_text(row, step)
     return {
@@ -409,11 +407,8 @@ def _message(row: Any, step: Any, numbers: dict[str, int], origins: dict[str, st
         **({} if row.agent is None else {"agent": row.agent}),
         "restored": row.restored,
         "created_at": _time(row.created_at),
+        **({"pinned": True} if row.id in pins else {}),
     }
-
-
-def _pin(row: Any, pins: frozenset[str]) -> Json:
-    return {"pinned": True} if row.id in pins else {}
 
 
 def _body_text(row: Any, step: Any) -> str | None:

@@ -290,11 +290,7 @@ class WithheldText(sa.types.TypeDecorator[str]):
     def bind_processor(self, dialect: sa.Dialect) -> Callable[[Any], Any] | None:
         """Returns what withholds a value; None without a current key."""
         vault = vault_of(dialect)
-        return None if vault is None or vault.current is None else _withhold
-
-
-def _withhold(value: str | None) -> str | None:
-    return value if not value else None
+        return None if vault is None or vault.current is None else lambda value: None if value else value
 
 
 class _WithRow(FunctionElement[str]):

@@ -509,7 +509,8 @@ def whole_mended(
             del message[LEGACY]
             message["tool_calls"] = [*(message.get("tool_calls") or ()), {"function": legacy}]
         if message.get("tool_calls"):
-            message["tool_calls"] = tool_calls.whole_calls(message["tool_calls"], tool_calls.CallIds())
+            call_ids = tool_calls.CallIds()
+            message["tool_calls"] = [tool_calls.whole_call(call, call_ids) for call in message["tool_calls"]]
             if choice.get("finish_reason") == LEGACY and not message.get(LEGACY):
                 choice["finish_reason"] = "tool_calls"
         if choice.get("finish_reason") is None:

@@ -268,7 +268,7 @@ class DiscoveredModels:
     async def ask(self, deployment: ModelDeployment) -> None:
         """Asks the upstream of a model if that is due; concurrent requests wait for one answer, each at most
         `MODEL_INFO_WAIT_SECONDS` seconds from the beginning of the look. Never fails."""
-        if not _tells(deployment):
+        if not is_direct(deployment) or deployment.key_header != "authorization" or deployment.query:
             return
         key = _key(deployment), deployment.provider_model
         told = self._told.get(key) or self._told.put(key, _DiscoveredModel())
@@ -380,10 +380,6 @@ def _key(deployment: ModelDeployment) -> Key:
 def is_direct(deployment: ModelDeployment) -> bool:
     """Returns whether an upstream is called in OpenAI's protocol and reports its own server's figures."""
     return deployment.protocol == "openai" and deployment.api_base not in SILENT_UPSTREAMS
-
-
-def _tells(deployment: ModelDeployment) -> bool:
-    return is_direct(deployment) and deployment.key_header == "authorization" and not deployment.query
 
 
 def _table(raw: bytes) -> _DiscoveryTable:

@@ -41,4 +41,4 @@ def test_s13_4_pages_follow_each_other_without_a_gap() -> None:
 @pytest.mark.parametrize("page", ["", "page_", "page_AAAA", "x", "page_AAAAAAABUYE=", "page_AAAAAAAAAAA=", "page_ü"])
 def test_s13_4_a_cursor_of_another_query_is_none(page: str) -> None:
     with pytest.raises(InvalidRequest):
-        TimeBuckets(DAY, 40, 2 * 86400, NOW, 3, page).check_page()
+        TimeBuckets(DAY, 40, 2 * 86400, NOW, 3, page).first()

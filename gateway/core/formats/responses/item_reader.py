@@ -99,7 +99,7 @@ def answer_content(
         if kind == "refusal":
             refusal += _text(part, "refusal", name)
         elif kind in OUTPUT_TEXT_TYPES:
-            annotations += _annotations(part, name)
+            annotations += map(nested_annotation, objects(part.get("annotations") or [], f"{name}.annotations"))
             parts.append(_chat_text(part, name, ("annotations", "logprobs")))
         else:
             read_other(kind, name)
@@ -155,10 +155,6 @@ _PARTS: dict[str, Callable[[Part, str], Part]] = {
     "input_file": _chat_file,
     "input_audio": _chat_audio,
 }
-
-
-def _annotations(part: Part, where: str) -> list[Any]:
-    return [nested_annotation(each) for each in objects(part.get("annotations") or [], f"{where}.annotations")]
 
 
 def _listed(content: Any, where: str) -> list[tuple[int, Any]]:
