@@ -43,12 +43,12 @@ def cost_text(cost: Decimal, unpriced: int, *, is_known: bool) -> str:
     return f"{'>=' if unpriced else ''}{usd_text(cost)}"
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> Iterable[str]:
-    """Yields a table as lines without line ends: the first column is left-aligned, the others right-aligned."""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+def aligned(lines: Sequence[Sequence[str]], is_right: Sequence[bool]) -> Iterable[str]:
+    """Yields a table as lines without line ends. `is_right`: which of its columns are aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        rest = (text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True))
-        yield "  ".join((line[0].ljust(widths[0]), *rest)).rstrip()
+        cells = zip(line, widths, is_right, strict=True)
+        yield "  ".join(text.rjust(size) if right else text.ljust(size) for text, size, right in cells).rstrip()
 
 
 def csv_line(values: Iterable[Any]) -> str:

@@ -204,7 +204,7 @@ def _table(title: str, totals: dict[str, bill.CostSums]) -> Iterable[str]:
         whole, planning, *more = money_texts(each)
         figures = (*map(str, counts), whole, planning, str(each.unpriced), str(each.estimated))
         lines.append((printing.printable(name)[:MAX_NAME_WIDTH], *figures, *(more if saved else ())))
-    yield from printing.aligned(lines)
+    yield from printing.aligned(lines, [False, *[True] * (len(lines[0]) - 1)])
 
 
 def _shown(value: Any) -> str:

@@ -6,7 +6,7 @@ from functools import partial
 from gateway.core import errors
 from gateway.core.jsons import Json
 from gateway.core.types.files import HeldFile
-from gateway.operations.screen import FAINT, ID_STYLE, CommandCall, Piece, TableColumn, when_text
+from gateway.operations.screen import ID_STYLE, CommandCall, Piece, TableColumn, when_text
 from gateway.operations.storage_reader import run_reading
 from gateway.storage import stored_files
 from gateway.storage.database import DatabaseTransactions
@@ -58,16 +58,8 @@ async def _show(call: CommandCall, transactions: DatabaseTransactions) -> int:
     found = await transactions.run(
         lambda connection: stored_files.find_held(connection, options.tenant, options.id, now)
     )
-    told = {**file_json(found), **_more(found)}
-    if options.json:
-        call.screen.json(told)
-        return 0
     dated = {"created_at": when_text(found.file.created_at), "expires_at": _ends(found)}
-    for name, value in {**told, **dated}.items():
-        text = ", ".join(value) if isinstance(value, list) else "" if value is None else str(value)
-        if name != "object" and text:
-            call.screen.line((f"{name:<15}", FAINT), text)
-    return 0
+    return call.write_one({**file_json(found), **_more(found)}, dated)
 
 
 def file_json(held: HeldFile) -> Json:

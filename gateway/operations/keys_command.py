@@ -3,19 +3,20 @@
 import argparse
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 from gateway.api import serializer
-from gateway.core import clock, errors, printing
+from gateway.core import clock, errors
 from gateway.core.config import setting_sections
 from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
 from gateway.core.types.keys import KeyPolicy, StoredKey, policy_of
 from gateway.operations.actor import command_actor
 from gateway.operations.command_arguments import KEY_NAMES, LIMIT_OPTIONS
-from gateway.operations.screen import FAINT, ID_STYLE, WHO_STYLE, CommandCall, Piece, TableColumn, when_text
+from gateway.operations.screen import ID_STYLE, WHO_STYLE, CommandCall, Piece, TableColumn, when_text
 from gateway.operations.storage_reader import run_changing
 from gateway.storage import audit_events, keyed_hashes, stored_keys
 from gateway.storage.database import DatabaseTransactions
@@ -73,9 +74,7 @@ class _KeyCommand:
             found += page.found
             if not page.has_more:
                 break
-            query = stored_keys.KeyQuery(
-                options.tenant, options.owner, options.revoked, page.found[-1].key_id, KEYS_PER_PAGE
-            )
+            query = replace(query, after=page.found[-1].key_id)
         known: list[serializer.KnownKey] = [(each.policy, each) for each in found]
         known += [
             (policy, None)
@@ -133,12 +132,7 @@ class _KeyCommand:
             raise errors.KeyNotFound("No such key was made at runtime.")
         (told,) = await serializer.as_keys(self.store, [(key.policy, key)], self.now)
         shown = {**told, **({"key": secret} if secret is not None else {})}
-        if self.options.json:
-            self.call.screen.json(shown)
-            return
-        for name, value in shown.items():
-            if name not in ("object", "source") and (text := _in_words(value)):
-                self.call.screen.line((f"{name:<15}", FAINT), text)
+        self.call.write_one(shown, {}, hidden=("object", "source"))
 
     async def _show_once(self, key: StoredKey, secret: str) -> None:
         if self.options.quiet:
@@ -192,17 +186,6 @@ def _row(policy: KeyPolicy, key: StoredKey | None, told: Mapping[str, Any]) -> l
     if key is None:
         return [str(policy.key_id), "", *who, "", ends, *use, f"{policy.name or ''} (configuration)".lstrip()]
     return [key.key_id, f"…{key.hint}", *who, when_text(key.created_at), ends, *use, policy.name or ""]
-
-
-def _in_words(value: object) -> str:
-    """Renders a value as text, a budget as `--budget` takes it."""
-    if isinstance(value, dict) and "usd" in value:
-        return f"{printing.digits_of(value['usd'])}/{value['period']}{'' if value['hard'] else ':soft'}"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {each}" for name, each in value.items() if each is not None)
-    if isinstance(value, list):
-        return ", ".join(_in_words(each) for each in value)
-    return "" if value is None else str(value)
 
 
 def said(options: argparse.Namespace, now: datetime, before: Json | None = None) -> Json:

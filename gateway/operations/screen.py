@@ -85,7 +85,8 @@ class CommandScreen:
         """Writes a table with its column titles."""
         if self._console is None:
             texts = [[one_line(_text(cell)) for cell in row] for row in rows]
-            lines = _aligned([[column.title for column in columns], *texts], columns)
+            titles, is_right = [column.title for column in columns], [column.is_right for column in columns]
+            lines = printing.aligned([titles, *texts], is_right)
             self._out.write("".join(f"{line}\n" for line in lines))
             return
         self._console.table(columns, rows)
@@ -145,6 +146,30 @@ class CommandCall:
             if more and self.screen.is_terminal:
                 self.screen.line((more, FAINT))
         return 0
+
+    def write_one(
+        self, record: Mapping[str, Any], words: Mapping[str, Any], hidden: Sequence[str] = ("object",)
+    ) -> int:
+        """Writes a record as `--json`, else a line for each of its fields that says something; returns the exit status.
+        `words`: what stands for some of them in these lines; `hidden`: those that have none."""
+        if self.options.json:
+            self.screen.json(record)
+            return 0
+        for name, value in {**record, **words}.items():
+            if name not in hidden and (text := in_words(value)):
+                self.screen.line((f"{name:<15}", FAINT), text)
+        return 0
+
+
+def in_words(value: object) -> str:
+    """Renders a value as text, a budget as `--budget` takes it."""
+    if isinstance(value, dict) and "usd" in value:
+        return f"{printing.digits_of(value['usd'])}/{value['period']}{'' if value['hard'] else ':soft'}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each}" for name, each in value.items() if each is not None)
+    if isinstance(value, list):
+        return ", ".join(map(in_words, value))
+    return "" if value is None else str(value)
 
 
 @contextmanager
@@ -273,11 +298,3 @@ class Terminal:
             text, style = (piece, "") if isinstance(piece, str) else piece
             line.append(_kept_ends(text), style)
         return line
-
-
-def _aligned(lines: Sequence[Sequence[str]], columns: Sequence[TableColumn]) -> Iterable[str]:
-    """Yields the lines of a plain table, columns of figures aligned to the right."""
-    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
-    for line in lines:
-        cells = zip(line, widths, columns, strict=True)
-        yield COLUMN_GAP.join(text.rjust(size) if c.is_right else text.ljust(size) for text, size, c in cells).rstrip()

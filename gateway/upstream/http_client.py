@@ -16,7 +16,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from http.cookiejar import DefaultCookiePolicy
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import httptools
 import httpx
@@ -159,23 +159,13 @@ BODILESS = (204, 304)
 END = b""
 
 
-class ConnectionHolder(Protocol):
-    """The owner of a connection once its exchange is over."""
-
-    def give_back(self, connection: "UpstreamConnection") -> None:
-        """Takes back a connection whose exchange ended well: it can be used again."""
-
-    def forget(self, connection: "UpstreamConnection") -> None:
-        """Removes a connection that is closed."""
-
-
 class UpstreamConnection(asyncio.Protocol):
     """Sends a request and receives its response: first `status` and `headers`, then the body piece by piece.
 
     Faults are raised as httpx's exceptions. A connection whose exchange did not end well is never used again.
     """
 
-    def __init__(self, pool: ConnectionHolder, origin: ConnectionOrigin) -> None:
+    def __init__(self, pool: "ConnectionPool", origin: ConnectionOrigin) -> None:
         self._pool = pool
         self.origin = origin
         self.idle_since = 0.0
@@ -530,6 +520,7 @@ class ConnectionPool:
             await self._room(wait_seconds)
 
     def give_back(self, connection: UpstreamConnection) -> None:
+        """Takes back a connection whose exchange ended well: it can be used again."""
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
         self._idle.setdefault(connection.origin, []).append(connection)
@@ -539,10 +530,12 @@ class ConnectionPool:
             self._invite()
 
     def forget(self, connection: UpstreamConnection) -> None:
+        """Removes a connection that is closed."""
         if connection not in self._open:
             return
         self._open.discard(connection)
-        self._leave_idle(connection)
+        if connection in (idle := self._idle.get(connection.origin, [])):
+            idle.remove(connection)
         self._invite()
 
     async def prepare(self) -> None:
@@ -629,11 +622,6 @@ class ConnectionPool:
             if not turn.done():
                 turn.set_result(None)
                 return
-
-    def _leave_idle(self, connection: UpstreamConnection) -> None:
-        idle = self._idle.get(connection.origin, [])
-        if connection in idle:
-            idle.remove(connection)
 
     def _sweep(self) -> None:
         """Closes connections that have been idle for too long."""

@@ -2,7 +2,7 @@
 recorded times, and an upstream that returns the recorded answers."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -263,10 +263,8 @@ class WiredGateway(Protocol):
     async def close(self) -> None: ...
 
 
-class MakeGateway(Protocol):
-    """Wires a gateway (`app.Gateway`)."""
-
-    def __call__(self, settings: Settings, *, clock: ports.Clock, upstream: ports.Upstream) -> WiredGateway: ...
+MakeGateway = Callable[..., WiredGateway]
+"""Wires a gateway (`app.Gateway`) with these settings, and the arguments `clock` and `upstream`."""
 
 
 @record

@@ -4,7 +4,7 @@ with an artifact in full, or another model. `/ui/compare`: two requests side by 
 import asyncio
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -79,17 +79,13 @@ class OriginalPiece:
 def marked(artifact: explained_artifacts.ExplainedArtifact) -> list[OriginalPiece]:
     """Splits the original of an artifact at its passages, as far as a page shows it."""
     found: list[OriginalPiece] = []
-    chars = 0
-    for piece in _pieces(artifact.original or "", artifact.passages.spans):
-        if chars >= MARKED_CHARS:
-            rest = len(artifact.original or "") - sum(len(each.text) + each.count for each in found)
-            return [*found, OriginalPiece("skipped", "", rest)] if rest > 0 else found
-        left = MARKED_CHARS - chars
-        if len(piece.text) > left:
-            piece = OriginalPiece(piece.kind, piece.text[:left], 0)
-        found.append(piece)
-        chars += len(piece.text)
-    rest = len(artifact.original or "") - sum(len(each.text) + each.count for each in found)
+    text, left = artifact.original or "", MARKED_CHARS
+    for piece in _pieces(text, artifact.passages.spans, _left):
+        if left <= 0:
+            break
+        found.append(piece if len(piece.text) <= left else OriginalPiece(piece.kind, piece.text[:left]))
+        left -= len(piece.text)
+    rest = len(text) - sum(len(each.text) + each.count for each in found)
     return [*found, OriginalPiece("skipped", "", rest)] if rest > 0 else found
 
 
@@ -100,22 +96,20 @@ def marked_part(artifact: explained_artifacts.ExplainedArtifact, text: str) -> l
         if artifact.shown is not None and artifact.record.get("strategy") != explained_artifacts.EXCLUDED
         else ""
     )
-    found: list[OriginalPiece] = []
-    at = 0
-    for start, end in document_parts.found_again(text, shown).spans if shown else ():
-        found += [OriginalPiece("left", text[at:start])] if start > at else []
-        found.append(OriginalPiece("shown", text[start:end]))
-        at = end
-    return [*found, OriginalPiece("left", text[at:])] if at < len(text) else found
+    spans = document_parts.found_again(text, shown).spans if shown else ()
+    return [*_pieces(text, spans, lambda left: [OriginalPiece("left", left)] if left else [])]
 
 
-def _pieces(text: str, spans: Sequence[document_parts.Span]) -> Iterator[OriginalPiece]:
+def _pieces(
+    text: str, spans: Sequence[document_parts.Span], left: Callable[[str], Iterable[OriginalPiece]]
+) -> Iterator[OriginalPiece]:
+    """Yields a text piece by piece. `left`: makes those of what was not forwarded, which may be empty."""
     at = 0
     for start, end in spans:
-        yield from _left(text[at:start])
+        yield from left(text[at:start])
         yield OriginalPiece("shown", text[start:end])
         at = end
-    yield from _left(text[at:])
+    yield from left(text[at:])
 
 
 def _left(text: str) -> Iterator[OriginalPiece]:

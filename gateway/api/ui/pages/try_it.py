@@ -5,9 +5,9 @@ chosen API; it is billed to the login, or to the key that is entered where the g
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
 from gateway.api.classic.classic_chat import AnswerParts
 from gateway.api.passthrough.bodies import FormPart
@@ -15,6 +15,7 @@ from gateway.api.server import asgi
 from gateway.api.server.middleware import note_fault, note_refused
 from gateway.api.ui.dependencies import PATH, PageParts
 from gateway.api.ui.page import PageAnswer, PageRequest
+from gateway.api.ui.pages.request_page import served
 from gateway.api.ui.rendering import DECIDED_WORDS, STRATEGY_WORDS, number, said, usd, visible
 from gateway.core import errors, jsons
 from gateway.core.config import setting_sections
@@ -231,11 +232,8 @@ def _text(content: bytes) -> str | None:
 # A request of the page that passes through an API's endpoint, and its answer in the page's own form.
 
 
-class AnswersRequests(Protocol):
-    async def __call__(
-        self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send, *, caller: RequestCaller | None = None
-    ) -> None:
-        """Answers a request; `caller`: who sends it, where that is known already."""
+Endpoint = Callable[..., Awaitable[None]]
+"""Answers a request; with the argument `caller`: who sends it, where that is known already."""
 
 
 @record
@@ -292,7 +290,7 @@ def _given(told: Json) -> Json:
 class TrialRequest:
     """One request. `begin` and `events` for a stream, or `whole`."""
 
-    def __init__(self, endpoint: AnswersRequests, api: str, page: PageRequest, caller: RequestCaller) -> None:
+    def __init__(self, endpoint: Endpoint, api: str, page: PageRequest, caller: RequestCaller) -> None:
         self._endpoint = endpoint
         self._path = TRY_IT_PATHS[api]
         self._read = ReadAnswer(api)
@@ -485,7 +483,7 @@ class TryIt:
         form = EnteredForm({})
         try:
             form = entered(page)
-            endpoint: AnswersRequests = getattr(self._parts, form.api)
+            endpoint: Endpoint = getattr(self._parts, form.api)
             asked = TrialRequest(endpoint, form.api, page, await self._caller(page, form.key))
             body = as_request(form, stream=is_stream)
             if is_stream:
@@ -519,8 +517,7 @@ class TryIt:
 
     async def _render(self, page: PageRequest, kept: Mapping[str, str], status: int = 200, **shown: Any) -> PageAnswer:
         settings, viewer = self._parts.settings, page.viewer
-        listed = dict.fromkeys(e.model_name for e in settings.model_list if "*" not in e.model_name)
-        models = [name for name in listed if viewer is None or viewer.caller().may_ask(name)]
+        models = [name for name in served(settings) if viewer is None or viewer.caller().may_ask(name)]
         has_patterns = any("*" in entry.model_name for entry in settings.model_list)
         has_keys = settings.auth.wants_keys
         given: Json = {"problem": None, "draft": "", "question": None, "answer": None, "bill": (), "calls": (), **shown}
