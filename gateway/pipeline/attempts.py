@@ -662,11 +662,6 @@ class RequestAttempts:
     files: ports.FileStore
     ready: Callable[[ModelDeployment], Awaitable[None]]
 
-    async def for_first_target(self, asked: ChatRequest) -> PreparedRequest:
-        """Adapts a request to its first target, before its conversation is read.
-        Raises GatewayError: the request may not be asked; there is no bill."""
-        return await self.preparer.for_target(asked, self.routes.first(asked))
-
     async def whole_answer(self, run: RequestRun) -> JsonAnswer:
         """Asks for a whole answer. Raises GatewayError: that of the last target asked; see `core/errors`."""
         with self.routes.answering:

@@ -201,7 +201,8 @@ class Pipeline:
         """Begins the run of a request, of which nothing is read yet.
         Raises GatewayError: the request may not be asked; there is no bill."""
         self._parts.store.check_writable()
-        run = RequestRun(await self._attempts.for_first_target(asked))
+        attempts = self._attempts
+        run = RequestRun(await attempts.preparer.for_target(asked, attempts.routes.first(asked)))
         if (candidates := run.prepared.target.candidates).several:
             run.completion_id = candidates.named(partial(ids.new_id, ids.COMPLETION))
         return run

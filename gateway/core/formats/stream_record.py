@@ -36,14 +36,14 @@ class StreamRecord:
         self._finish: dict[int, Any] = {}
         self._unfinished: set[int] = set()
         self._logprobs: dict[int, dict[str, Any]] = {}
-        self._envelope: dict[str, Any] = {}
+        self.envelope: dict[str, Any] = {}
         self._chars = 0
         self.usage: dict[str, Any] | None = None
 
     def add(self, chunk: dict[str, Any]) -> None:
         """Merges a chunk as the upstream sent it.
         Raises UpstreamInvalidResponse: the answer has grown longer than a whole answer may be."""
-        envelope = self._envelope
+        envelope = self.envelope
         count = len(chunk) - len(NOT_ENVELOPE & chunk.keys())
         if count != len(envelope) or not envelope.items() <= chunk.items():  # most chunks repeat the first one's fields
             for key, value in chunk.items():
@@ -89,11 +89,6 @@ class StreamRecord:
         """Whether anything of an answer has been delivered."""
         return bool(self._messages)
 
-    @property
-    def envelope(self) -> dict[str, Any]:
-        """Upstream's fields other than choices and usage, each with its latest value."""
-        return self._envelope
-
     def missing_finishes(self) -> list[dict[str, Any]]:
         """Builds finish choices for an upstream that ended the stream without a finish reason."""
         found = []
@@ -117,7 +112,7 @@ class StreamRecord:
             choice = {"index": index, "message": message, "finish_reason": self._finish.get(index)}
             choice["logprobs"] = self._logprobs.get(index)
             choices.append(choice)
-        return {**self._envelope, "object": "chat.completion", "choices": choices}
+        return {**self.envelope, "object": "chat.completion", "choices": choices}
 
 
 async def next_batch(batches: AsyncGenerator[Chunks, None], record: StreamRecord) -> Chunks | None:

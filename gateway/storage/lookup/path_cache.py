@@ -90,7 +90,8 @@ class PathCache:
         self._paths: BoundedCache[str, tuple[CachedConversation, ...]] = BoundedCache(
             max_weight=max_bytes, now=clock.monotonic, ttl=ttl
         )
-        self._moment = 0
+        self.moment = 0
+        """A counter of deletions: what is read from here on may be cached if nothing is deleted until then."""
         self._lock = Lock()
         self._also_forget = also_forget
         self.hits = self.misses = 0
@@ -114,7 +115,7 @@ class PathCache:
         return found
 
     def _read(self, connection: sa.Connection, row: Any, last: str, max_bytes: int) -> CachedPath | None:
-        since, steps = self._moment, None
+        since, steps = self.moment, None
         paths: tuple[CachedPath, ...] = self._get(row.id)
         for path in paths:
             if instant(path.forgotten_at) != instant(row.forgotten_at) or path.weight > max_bytes:
@@ -131,11 +132,6 @@ class PathCache:
             self._put(row.id, path.among, since)
             return path
         return None
-
-    @property
-    def moment(self) -> int:
-        """A counter of deletions: what is read from here on may be cached if nothing is deleted until then."""
-        return self._moment
 
     def keep(
         self, connection: sa.Connection, row: Any, rows: Sequence[Any], messages: Messages, since: int
@@ -157,7 +153,7 @@ class PathCache:
     def forget(self) -> None:
         """Drops all entries: something was deleted, and its text must not stay here."""
         with self._lock:
-            self._moment += 1
+            self.moment += 1
             self._paths.clear()
         if self._also_forget is not None:
             self._also_forget()
@@ -194,7 +190,7 @@ class PathCache:
         """Replaces the cached entries by what `among` makes of them.
         `since`: the `moment` before the data was read; a deletion since then prevents caching."""
         with self._lock:
-            if since != self._moment:
+            if since != self.moment:
                 return
             kept = among(self._paths.pop(name) or ())
             self._paths.put(name, kept, weight=sum(each.size for each in kept))

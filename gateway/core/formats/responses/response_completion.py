@@ -471,7 +471,8 @@ class ResponseChunks:
         self._role_sent = False
         self._phase: str | None = None
         self._by_ids = False
-        self._ended = False
+        self.ended = False
+        """Whether the response has ended."""
         self._more: Json = {}
         self._numbers: dict[str, int] = {}
 
@@ -484,11 +485,6 @@ class ResponseChunks:
         if kind in RESPONSE_ENDS and isinstance(response, dict):
             return self._finish(response)
         return self._made(kind, event) or [{**self._envelope, "choices": []}]
-
-    @property
-    def ended(self) -> bool:
-        """Whether the response has ended."""
-        return self._ended
 
     def _made(self, kind: str, event: Mapping[str, Any]) -> list[Json]:
         """Converts an event inside the response to chunks; none if a chat has none."""
@@ -697,7 +693,7 @@ class ResponseChunks:
         return {name: numbered}
 
     def _finish(self, response: Json) -> list[Json]:
-        self._ended = True
+        self.ended = True
         output = _placed(response.get("output"))
         chunks: list[Json] = []
         for number, item in output:
