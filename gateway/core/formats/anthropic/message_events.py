@@ -555,14 +555,6 @@ class MessageChunks:
         return {**self._envelope, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
 
 
-def message_of(events: Iterable[Json]) -> Json:
-    """Merges events to the whole message."""
-    made = MessageChunks(created=0)
-    for event in events:
-        made.of(event)
-    return made.message()
-
-
 def events_of(message: Json) -> list[Json]:
     """Converts a whole message to events, with each text of a block in one piece."""
     begun = {name: message.get(name) for name in OF_A_MESSAGE if name not in STOPPED}

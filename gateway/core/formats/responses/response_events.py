@@ -98,11 +98,10 @@ class ReasoningItem(OpenItem):
 
     def add(self, text: str) -> Events:
         """Adds to the reasoning's text; returns the events."""
-        begins = [] if self._pieces else [self._begins()]
+        of_text, of_part, place = self._names
+        begins = [] if self._pieces else [self.event(f"{of_part}.added", **place, part=self._part())]
         self._pieces.append(text)
-        if self._is_summary:
-            return [*begins, self.event("reasoning_summary_text.delta", summary_index=0, delta=text)]
-        return [*begins, self.event("reasoning_text.delta", content_index=0, delta=text)]
+        return [*begins, self.event(f"{of_text}.delta", **place, delta=text)]
 
     def take(self, whole: Json) -> Events:
         """Stores the whole item as its maker has it; returns the events of a summary that was not sent yet."""
@@ -118,21 +117,19 @@ class ReasoningItem(OpenItem):
     def closing(self) -> Events:
         if not self._pieces:
             return []
-        text = self._text
-        if self._is_summary:
-            done = self.event("reasoning_summary_text.done", summary_index=0, text=text)
-            return [done, self.event("reasoning_summary_part.done", summary_index=0, part=self._part())]
-        done = self.event("reasoning_text.done", content_index=0, text=text)
-        return [done, self.event("content_part.done", content_index=0, part=self._part())]
+        of_text, of_part, place = self._names
+        done = self.event(f"{of_text}.done", **place, text=self._text)
+        return [done, self.event(f"{of_part}.done", **place, part=self._part())]
 
     def _part(self) -> Json:
         return {"type": "summary_text" if self._is_summary else "reasoning_text", "text": self._text}
 
-    def _begins(self) -> Json:
-        part = {**self._part(), "text": ""}
+    @property
+    def _names(self) -> tuple[str, str, Json]:
+        """The names of the events of its text and of its part, and where that is."""
         if self._is_summary:
-            return self.event("reasoning_summary_part.added", summary_index=0, part=part)
-        return self.event("content_part.added", content_index=0, part=part)
+            return "reasoning_summary_text", "reasoning_summary_part", {"summary_index": 0}
+        return "reasoning_text", "content_part", {"content_index": 0}
 
 
 class MessageItem(OpenItem):
