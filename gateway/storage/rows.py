@@ -14,6 +14,7 @@ from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.conversation import ConversationMessage, TokenCounts
 
 MAX_INT = 2**63 - 1
+NULL_WHERE_UNKNOWN = ("known_cost", "direct_cost", "net_saving")
 
 
 def lock_name(connection: sa.Connection, name: str) -> None:
@@ -134,19 +135,11 @@ def entry_of(row: Any, calls: tuple[bill.CallCost, ...] = ()) -> turn.LedgerEntr
 
 def _counted(row: Any) -> turn.LedgerFigures:
     """Returns what a rolled-up bill adds to the sums; an older version leaves newer columns empty."""
-    return turn.LedgerFigures(
-        cached_tokens=row.cached_tokens or 0,
-        cache_write_tokens=row.cache_write_tokens or 0,
-        known_cost=usd(row.known_cost_picousd),
-        planning_cost=(row.planning_cost_picousd or 0) * bill.PICO,
-        planning_unpriced=row.planning_unpriced or 0,
-        saved=(row.saved_picousd or 0) * bill.PICO,
-        direct_cost=usd(row.direct_cost_picousd),
-        net_saving=usd(row.net_saving_picousd),
-        held_out=row.held_out,
-        bounced_tokens=row.bounced_tokens or 0,
-        bounced_cost=(row.bounced_cost_picousd or 0) * bill.PICO,
-    )
+    found: dict[str, Any] = {name: usd(getattr(row, f"{name}_picousd")) for name in NULL_WHERE_UNKNOWN}
+    found |= {name: usd(getattr(row, f"{name}_picousd") or 0) for name in ("planning_cost", "saved", "bounced_cost")}
+    counts = ("cached_tokens", "cache_write_tokens", "planning_unpriced", "bounced_tokens")
+    found |= {name: getattr(row, name) or 0 for name in counts}
+    return turn.LedgerFigures(**found, held_out=row.held_out)
 
 
 def failure_of(text: str | None) -> turn.RequestFailure | None:

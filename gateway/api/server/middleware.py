@@ -351,12 +351,24 @@ def _is_loopback_peer(client: tuple[str, int] | None) -> bool:
         return True  # not by an address: a socket of this machine
 
 
-class CorsPreflights:
-    """Answers preflights of these origins; passes all other requests to the application."""
+class _CorsOrigins:
+    """What CORS allows to pages of these origins: no cookies, as clients authenticate by a header, which a page must
+    know."""
 
     def __init__(self, app: App, origins: Sequence[str]) -> None:
         self._app = app
-        self._rules = _rules(app, origins)
+        self._rules = CORSMiddleware(
+            app,
+            allow_origins=list(origins),
+            allow_methods=METHODS,
+            allow_headers=(ALL,),
+            expose_headers=(ALL,),
+            max_age=600,
+        )
+
+
+class CorsPreflights(_CorsOrigins):
+    """Answers preflights of these origins; passes all other requests to the application."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "OPTIONS":
@@ -372,27 +384,11 @@ class CorsPreflights:
         await send({"type": "http.response.body", "body": b""})
 
 
-class CrossOrigin:
+class CrossOrigin(_CorsOrigins):
     """Lets pages of these origins read answers. Requests without an `Origin` pass unchanged."""
-
-    def __init__(self, app: App, origins: Sequence[str]) -> None:
-        self._app = app
-        self._rules = _rules(app, origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         else:
             await self._rules.simple_response(scope, receive, send, request_headers=Headers(scope=scope))
-
-
-def _rules(app: App, origins: Sequence[str]) -> CORSMiddleware:
-    """Returns the CORS middleware. It allows no cookies: clients authenticate by a header, which a page must know."""
-    return CORSMiddleware(
-        app,
-        allow_origins=list(origins),
-        allow_methods=METHODS,
-        allow_headers=(ALL,),
-        expose_headers=(ALL,),
-        max_age=600,
-    )
