@@ -70,7 +70,14 @@ async def relay(
     `stack`: holds the upstream call open; `on_committed`: called after turn and bill are committed.
     Raises GatewayError: the stream broke off; its cost is in the ledger by then."""
     request = run.asked
-    chunks = ChunkRelay(run.completion_id, request.choices, request.include_usage, _envelope(request))
+    is_translated = request.api is None and run.prepared.wire.deployment.protocol == "litellm"
+    chunks = ChunkRelay(
+        run.completion_id,
+        request.choices,
+        request.include_usage,
+        _envelope(request),
+        numbers_thoughts=is_translated,  # others come down as their upstream wrote them (guarantee §1)
+    )
     record = chunks.record
     batches = opened.batches()
 

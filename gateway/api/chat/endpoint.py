@@ -13,7 +13,6 @@ from gateway.core.config.settings import Settings
 from gateway.core.formats.responses.request_parser import ResponsesReading
 from gateway.core.formats.stream_record import Chunks
 from gateway.core.types.chat import ChatRequest, RequestCaller
-from gateway.core.types.items import SIGNED
 
 
 class ChatCompletions:
@@ -63,33 +62,14 @@ class ChatAdapter:
         return jsons.dumps(body)
 
     def writer(self, request: ChatRequest) -> StreamWriter:
-        return _ChatChunks()
+        return CHUNKS
 
 
 class _ChatChunks:
-    """Writes chunks, then `[DONE]`. Adds to pieces of signed thoughts the `index` by which OpenAI's SDKs merge them."""
-
-    def __init__(self) -> None:
-        self._thoughts: dict[int, tuple[int, bool]] = {}
-        """For each choice: the index of its latest thought, and whether its signature is still to come."""
+    """Writes chunks unchanged, then `[DONE]`."""
 
     def events(self, chunks: Chunks) -> bytes:
-        for chunk in chunks:
-            for choice in chunk["choices"]:
-                if delta := choice.get("delta"):
-                    thoughts = delta.get(SIGNED)
-                    if type(thoughts) is list:
-                        choice["delta"] = {**delta, SIGNED: [self._numbered(choice["index"], t) for t in thoughts]}
         return b"".join([event(chunk) for chunk in chunks])
-
-    def _numbered(self, choice: int, piece: Any) -> Any:
-        if type(piece) is not dict:
-            return piece
-        is_thought = piece.get("type") == "thinking"
-        number, is_open = self._thoughts.get(choice, (-1, False))
-        number += not (is_thought and is_open)
-        self._thoughts[choice] = number, is_thought and not piece.get("signature")
-        return {"index": number, **piece}
 
     def end(self) -> bytes:
         return STREAM_END
@@ -99,3 +79,6 @@ class _ChatChunks:
 
     def alive(self, said: bytes) -> bytes:
         return comment(said)
+
+
+CHUNKS = _ChatChunks()

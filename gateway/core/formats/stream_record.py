@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.core import errors
 from gateway.core.types.bill import USAGE_FIGURES, figure, sound
-from gateway.core.types.items import ANTHROPIC_EVENTS, ITEM_ORDER
+from gateway.core.types.items import ANTHROPIC_EVENTS, ITEM_ORDER, SIGNED
 
 Chunks = list[dict[str, Any]]
 USAGE_SECONDS = 10.0
@@ -134,9 +134,16 @@ class ChunkRelay:
     """
 
     def __init__(
-        self, completion_id: str, choices: int, include_usage: bool, envelope: dict[str, Any] | None = None
+        self,
+        completion_id: str,
+        choices: int,
+        include_usage: bool,
+        envelope: dict[str, Any] | None = None,
+        *,
+        numbers_thoughts: bool = False,
     ) -> None:
-        """`envelope`: fields of every chunk that an upstream may have left out."""
+        """`envelope`: fields of every chunk that an upstream may have left out; `numbers_thoughts`: adds to pieces of
+        signed thoughts the `index` by which OpenAI's SDKs merge them."""
         self.record = StreamRecord(choices)
         self._envelope = {"object": "chat.completion.chunk", **(envelope or {})}
         self.record.envelope.update(envelope or {})
@@ -145,6 +152,9 @@ class ChunkRelay:
         self._extras: dict[str, Any] = {}
         self._held: list[dict[str, Any]] = []
         self._first = True
+        self._numbers_thoughts = numbers_thoughts
+        self._thoughts: dict[int, tuple[int, bool]] = {}
+        """For each choice: the index of its latest thought, and whether its signature is still to come."""
 
     def push(self, batch: list[dict[str, Any]], first_fields: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
         """Records a batch and returns the chunks to send now. `first_fields` makes fields for the very first."""
@@ -156,6 +166,8 @@ class ChunkRelay:
                 continue
             out = {**self._envelope, **self._extras, **chunk, "id": self._id}
             self._extras = {}
+            if self._numbers_thoughts:
+                out["choices"] = list(map(self._numbered, chunk["choices"]))
             if self._include_usage:
                 out["usage"] = None
             else:
@@ -171,6 +183,20 @@ class ChunkRelay:
                 self._held = []
             sent.append(out)
         return sent
+
+    def _numbered(self, choice: dict[str, Any]) -> dict[str, Any]:
+        delta = choice.get("delta") or {}
+        pieces = delta.get(SIGNED)
+        if type(pieces) is not list:
+            return choice
+        (number, is_open), numbered = self._thoughts.get(choice["index"], (-1, False)), []
+        for piece in pieces:
+            is_thought = piece.get("type") == "thinking"
+            number += not (is_thought and is_open)
+            is_open = is_thought and not piece.get("signature")
+            numbered.append({"index": number, **piece})
+        self._thoughts[choice["index"]] = number, is_open
+        return {**choice, "delta": {**delta, SIGNED: numbered}}
 
     def conclude(self) -> None:
         """Ends the stream: adds the finish chunks that the upstream did not send."""
@@ -257,7 +283,7 @@ def merge_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
     for key, value in delta.items():
         if value is None:
             continue
-        if key == "thinking_blocks" and isinstance(value, list):
+        if key == SIGNED and isinstance(value, list):
             message[key] = _merge_thoughts(message.get(key) or [], value)
         elif key in STREAM_INDEXED_LISTS and isinstance(value, list):
             bare = ({k: v for k, v in e.items() if k != "index"} if isinstance(e, dict) else e for e in value)

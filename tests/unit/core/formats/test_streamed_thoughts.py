@@ -1,18 +1,14 @@
 """§10: OpenAI's SDK merges the signed thoughts of a streamed chat; what a client collected of them goes up whole."""
 
-import json
 from typing import Any
 
 import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
-from gateway.api.chat.endpoint import ChatAdapter
-from gateway.api.request.body_cache import BodyCache
-from gateway.core.clock import SystemClock
-from gateway.core.config.settings import Settings
 from gateway.core.formats.anthropic.plain_blocks import with_whole_thoughts
-from tests.unit.making import chat
+from gateway.core.formats.stream_record import ChunkRelay
+from gateway.core.types.items import SIGNED
 
 Json = dict[str, Any]
 REDACTED: Json = {"type": "redacted_thinking", "data": "sealed"}
@@ -34,21 +30,27 @@ WHOLE: list[Json] = [
 
 
 def chunk(delta: Json | None, finish: str | None = None) -> Json:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
 def test_openais_sdk_merges_a_stream_with_thoughts() -> None:
     """Its helpers refuse entries of a list without an `index`."""
-    writer = ChatAdapter(Settings(), BodyCache(1, SystemClock())).writer(chat([]))
-    deltas: list[Json] = [{"role": "assistant"}, *({"thinking_blocks": [each]} for each in PIECES)]
-    sent = writer.events([chunk(each) for each in deltas]) + writer.events([chunk(None), chunk({}, "stop")])
+    envelope = {"object": "chat.completion.chunk", "created": 1, "model": "m"}
+    relay = ChunkRelay("c", 1, include_usage=False, envelope=envelope, numbers_thoughts=True)
     state = ChatCompletionStreamState()
-    for line in sent.decode().split("\n\n"):
-        if line and (told := json.loads(line.removeprefix("data: ")))["choices"][0]["delta"] is not None:
-            state.handle_chunk(ChatCompletionChunk.model_validate(told))
-    message = state.get_final_completion().choices[0].message.model_dump()
-    assert with_whole_thoughts(message)["thinking_blocks"] == WHOLE
+    deltas: list[Json] = [{"role": "assistant"}, *({SIGNED: [each]} for each in PIECES), {"content": "So."}]
+    for delta in deltas:
+        for sent in relay.push([chunk(delta)], dict):
+            state.handle_chunk(ChatCompletionChunk.model_validate(sent))
+    message = state.current_completion_snapshot.choices[0].message.model_dump()
+    assert with_whole_thoughts(message)[SIGNED] == WHOLE
+    assert "index" not in str(relay.record.completion()["choices"][0]["message"])
+
+
+def test_s1_a_stream_of_openais_protocol_comes_down_as_written() -> None:
+    relay = ChunkRelay("c", 1, include_usage=False)
+    (sent,) = relay.push([chunk({SIGNED: PIECES[:1]})], dict)
+    assert sent["choices"] == chunk({SIGNED: PIECES[:1]})["choices"]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_openais_sdk_merges_a_stream_with_thoughts() -> None:
     ],
 )
 def test_thoughts_that_a_client_collected_are_whole_again(blocks: list[Json], expected: list[Json]) -> None:
-    message = {"role": "assistant", "content": "So.", "thinking_blocks": blocks}
+    message = {"role": "assistant", "content": "So.", SIGNED: blocks}
     found = with_whole_thoughts(message)
-    assert found == {**message, "thinking_blocks": expected}
+    assert found == {**message, SIGNED: expected}
     assert (found is message) == (blocks == expected)
