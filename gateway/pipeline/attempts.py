@@ -332,7 +332,7 @@ class RequestPreparer:
             whole = self._budget(request, known)
             budget = replace(whole, tokens=min(whole.tokens or 1, budget.tokens or 1))
         again = replace(prepared, facts=known, refused_budget=prepared.budget)
-        run.prepared = again
+        run.continue_as(again)
         try:
             made, built = await self._built_to(run, again, budget)
         except errors.ContextLengthExceeded:
@@ -641,7 +641,7 @@ class UpstreamSender:
                             error.param = FORWARDED.sub("messages", error.param)  # the client's have other indexes
                     raise
             except errors.UpstreamRefused as refusal:
-                run.prepared = await self._preparer.mended(run, refusal)
+                run.continue_as(await self._preparer.mended(run, refusal))
 
     def _headers(self, prepared: PreparedRequest, route: AttemptedRoute) -> dict[str, str]:
         """Returns the client's headers, with an idempotency key where one deployment may be asked twice."""
@@ -691,7 +691,7 @@ class RequestAttempts:
         model, it is prepared for a fallback model."""
         preparer, asked, clock = self.preparer, run.asked, self.settlement.clock
         if asked.is_relayed:
-            run.prepared = replace(run.prepared, inlined=await whole_files.inlined_files(asked, self.files))
+            run.continue_as(replace(run.prepared, inlined=await whole_files.inlined_files(asked, self.files)))
             return None
         began = clock.monotonic()
         rebuilt = await preparer.rebuilt(run.prepared)
@@ -707,13 +707,13 @@ class RequestAttempts:
             await self.settlement.paused(run)
             return made
         if made.features.on_payload:
-            run.prepared = made
+            run.continue_as(made)
             made = await preparer.with_surplus(run, made)
         run.timings.update(rebuild=at - began, plan=clock.monotonic() - at)
         conversation_id = made.history.conversation_id if made.history else None
         made = made if made.conversation_id == conversation_id else replace(made, conversation_id=conversation_id)
-        run.prepared = made
-        run.prepared = await preparer.storable(made)
+        run.continue_as(made)
+        run.continue_as(await preparer.storable(made))
         self.settlement.running.enter(run)
         return None
 
@@ -752,7 +752,7 @@ class RequestAttempts:
                 cost = await self.settlement.usage.of_failure(run, error)
             if target is not before:
                 try:
-                    run.prepared = await self.preparer.another(run, target)
+                    run.continue_as(await self.preparer.another(run, target))
                 except errors.GatewayError as fault:
                     event = "deployment_cannot_be_asked" if target.kind is None else "fallback_cannot_be_asked"
                     log.warning(event, model=target.model, code=fault.code)

@@ -407,14 +407,14 @@ class UsageCount:
     async def priced(self, run: RequestRun, outcome: UpstreamOutcome) -> Priced:
         """Prices the request's last call of the primary model at its deployment's rates."""
         usage, estimated = await self._usage(run, outcome)
-        tier, prepared = (outcome.completion or run.read_answer().completion or {}).get("service_tier"), run.prepared
+        tier, prepared = (outcome.completion or run.answer_so_far.completion or {}).get("service_tier"), run.prepared
         known = {**usage, "service_tier": tier} if isinstance(tier, str) else usage
         prices = prepared.facts.prices if outcome.charged else {**bill.UNCHARGED, **prepared.facts.prices}
         return usage, cost.price_call("primary", prepared.wire.deployment.route, known, prices, estimated=estimated)
 
     async def of_failure(self, run: RequestRun, error: errors.GatewayError) -> bill.CallCost:
         """Prices a call that failed and may have been charged, when another call follows."""
-        said = replace(run.read_answer(), usage=error.usage or run.read_answer().usage)
+        said = replace(run.answer_so_far, usage=error.usage or run.answer_so_far.usage)
         return replace((await self.priced(run, said))[1], purpose=bill.FAILED_TRY)
 
     async def _usage(self, run: RequestRun, outcome: UpstreamOutcome) -> tuple[Json, bool]:
@@ -423,11 +423,11 @@ class UsageCount:
             return {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, False
         reported = outcome.usage or {}
         prompt, completion = reported.get("prompt_tokens"), reported.get("completion_tokens")
-        answered = bill.is_figure(completion) and (completion or not says(run.read_answer()))
+        answered = bill.is_figure(completion) and (completion or not says(run.answer_so_far))
         if bill.is_figure(prompt) and prompt and answered:
             self._learn(run.prepared, prompt, cached=sum(bill.cache_tokens(reported)))
             return reported, False
-        said = run.read_answer().completion or {}
+        said = run.answer_so_far.completion or {}
         # It loads a vocabulary at first, and an answer may be long: streams of other requests must not wait for that.
         return await asyncio.to_thread(self._counted, run.prepared, said, reported), True
 

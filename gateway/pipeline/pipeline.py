@@ -96,15 +96,15 @@ async def relay(
         goes_on = True
         if sent:
             goes_on = receiver.write(sent)
-            run.is_delivered = True
+            run.delivered()
         return goes_on and not record.asked_are_finished
 
-    run.read_answer = partial(UpstreamOutcome.of_stream, record, "partial")
+    run.set_answer_reader(partial(UpstreamOutcome.of_stream, record, "partial"))
     async with stack, FailureRecording(settlement, run, record):
         while (batch := await stream_record.next_batch(batches, record)) is not None:
             if sent := passed(batch):
                 await receiver.send(sent)
-                run.is_delivered = True
+                run.delivered()
                 if receiver.writes_at_once and not record.asked_are_finished:
                     await opened.push(written)
         if opened.done and not record.begun:
@@ -151,7 +151,7 @@ class Pipeline:
         async def ask() -> JsonAnswer:
             answer = await self._attempts.whole_answer(run)
             answer = replace(answer, body={"object": "chat.completion", **_envelope(request), **answer.body})
-            run.read_answer = partial(UpstreamOutcome.of, answer)
+            run.set_answer_reader(partial(UpstreamOutcome.of, answer))
             return answer
 
         async with FailureRecording(self.settlement, run):

@@ -281,7 +281,7 @@ class RequestSettlement:
         try:
             settled = await self._billed(run, outcome)
             commit = await self._recorder.commit_of(settled)
-            run.is_committing = True  # from here on it runs to its end, even if the client leaves
+            run.begin_commit()  # from here on it runs to its end, even if the client leaves
             await self._tasks.finished(self._written(run, commit, settled))
             return settled
         finally:
@@ -295,7 +295,7 @@ class RequestSettlement:
             if history is None or not history.created:
                 continue
             if not run.is_ending and run.asked.request_id not in self._settling:
-                run.prepared = replace(run.prepared, history=replace(history, created=False))
+                run.continue_as(replace(run.prepared, history=replace(history, created=False)))
                 return True
             await self.running.end_of(run)
         return False
@@ -319,7 +319,7 @@ class RequestSettlement:
         except errors.StorageUnavailable:
             raise
         except Exception:  # the answer cannot be stored as it is; its bill still can
-            run.is_committing = False
+            run.abort_commit()
             raise
         finally:
             if run.is_committing:
@@ -373,7 +373,7 @@ class RequestSettlement:
         error, code = (None, ended) if isinstance(ended, str) else (ended, ended.code)
         if error is not None:
             self.metrics.upstream_failed(run.prepared.request.model, error)
-        said = run.read_answer()
+        said = run.answer_so_far
         failed = UpstreamOutcome.failed(code, error, is_chargeable=run.attempted().is_chargeable)
         usage = failed.usage or said.usage or next(iter(run.reported), None)
         outcome = failed = replace(failed, usage=usage, charged=failed.charged or says(said))
@@ -395,7 +395,7 @@ class RequestSettlement:
                     break
                 except Exception as fault:  # noqa: BLE001 - whatever is wrong with the answer, the bill is kept
                     log.fault("turn_not_kept", fault, request_id=run.asked.request_id)
-                    run.prepared = replace(run.prepared, context=None)
+                    run.continue_as(replace(run.prepared, context=None))
         finally:
             self.running.leave(run)
             if not run.is_committing and run.asked.admission is not None:
@@ -436,7 +436,7 @@ class RequestSettlement:
         if run.internal and context is not None:
             records = [bill.anonymous(record) for record in context.utilization.artifacts_processed]
             context = replace(context, utilization=replace(context.utilization, artifacts_processed=records))
-            run.prepared = replace(run.prepared, context=context, conversation_id=None)
+            run.continue_as(replace(run.prepared, context=context, conversation_id=None))
             await self.settle(run, UpstreamOutcome("complete"))
         elif run.asked.options.sent_elsewhere:
             await self._recorder.keep_frame(run.prepared)

@@ -418,7 +418,7 @@ class RequestRun:
     def __init__(self, prepared: PreparedRequest) -> None:
         self.asked = prepared.asked
         self.prepared = prepared
-        """The request as it was prepared last. What was paid for before stays on the bill."""
+        """The request as it was prepared last."""
         self.completion_id = ids.new_id("chatcmpl-")
         self.internal: list[bill.InternalCall] = []
         self.asking: list[bill.InternalCall] = []
@@ -439,8 +439,12 @@ class RequestRun:
         """Its commit is under way, and runs to its end even if the client leaves."""
         self._is_given_up = False
         self._attempts: list[UpstreamAttempt] = []
-        self.read_answer: Callable[[], UpstreamOutcome] = NO_ANSWER
-        """Returns the last call's answer so far, whether or not it was sent to the client."""
+        self._answer_so_far: Callable[[], UpstreamOutcome] = NO_ANSWER
+
+    @property
+    def answer_so_far(self) -> UpstreamOutcome:
+        """The last call's answer so far, whether or not it was sent to the client; `usage` as in `UpstreamOutcome`."""
+        return self._answer_so_far()
 
     @property
     def scope(self) -> upstreams.CallScope:
@@ -495,16 +499,20 @@ class RequestRun:
                 failed_costs.append(replace(each.cost, purpose=bill.FAILED_TRY))
         return failed_costs, round_costs, [self.asked.model, *left.values(), prepared.wire.deployment.route]
 
+    def continue_as(self, prepared: PreparedRequest) -> None:
+        """Continues with the request as it is prepared now. What was paid for stays on the bill."""
+        self.prepared = prepared
+
     def began(self, at: float, now: float | None = None) -> None:
         """Records that the model is being asked: from now on there is a bill, even if the client leaves."""
-        prepared, self.read_answer = self.prepared, NO_ANSWER
+        prepared, self._answer_so_far = self.prepared, NO_ANSWER
         self.reported.clear()
         self._attempts.append(UpstreamAttempt(prepared.target, prepared.wire.deployment.route, at, asked_at=now))
 
     def failed(self, error: errors.GatewayError, now: float | None = None) -> None:
         """Marks the last try as failed; its possible cost is not booked yet."""
         self._attempts[-1] = replace(self._attempts[-1], error=error, ended_at=now)
-        self.read_answer = partial(UpstreamOutcome, "failed", usage=error.usage)
+        self._answer_so_far = partial(UpstreamOutcome, "failed", usage=error.usage)
 
     def withdraw_first_try(self) -> bool:
         """Forgets a try that was never sent, and returns True; has no effect if another was sent before it."""
@@ -518,9 +526,25 @@ class RequestRun:
         `recall`."""
         self._attempts[-1] = replace(self._attempts[-1], cost=cost, is_over=True)
 
+    def set_answer_reader(self, read: Callable[[], UpstreamOutcome]) -> None:
+        """Sets the function that returns the last call's answer so far."""
+        self._answer_so_far = read
+
+    def delivered(self) -> None:
+        """Marks that part of the answer was sent to the client."""
+        self.is_delivered = True
+
     def claim_failure(self) -> bool:
         """Claims the recording of a failure. Returns True to the first caller, which must record it; False to others,
         and if no model was called or a commit is under way."""
         first = self.has_cost and not self.is_ending
         self._is_given_up = self._is_given_up or first
         return first
+
+    def begin_commit(self) -> None:
+        """Marks that the commit begins."""
+        self.is_committing = True
+
+    def abort_commit(self) -> None:
+        """Marks that the commit has failed, and that another has to follow."""
+        self.is_committing = False

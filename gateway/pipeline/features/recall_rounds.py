@@ -288,7 +288,7 @@ class RecallFeature:
         run.book_last_try((await self._usage.priced(run, outcome))[1])
         rounds = replace(rounds, left=rounds.left - 1, over=rounds.over + 1)
         if free < MIN_TOKENS * len(calls):  # its own message does not fit: the model is asked as if it had not called
-            run.prepared = replace(prepared, recall=replace(rounds, closed=True))
+            run.continue_as(replace(prepared, recall=replace(rounds, closed=True)))
             return True
         most = free if rounds.left < 1 else max(int(free * ROUND_SHARE), min(free, ROUND_TOKENS))
         results: list[dict[str, Any]] = []
@@ -301,7 +301,7 @@ class RecallFeature:
         closed = rounds.left < 1 or free < MIN_TOKENS or self._is_spent(run.attempted().round_costs)
         messages = (*rounds.messages, message, *results)
         rounds = replace(rounds, messages=messages, tokens=rounds.room - free, closed=closed)
-        run.prepared = replace(prepared, recall=rounds)
+        run.continue_as(replace(prepared, recall=rounds))
         return True
 
     async def _tool_answer(
@@ -401,7 +401,7 @@ class StreamWithRecall(StreamAround):
         begun = False
         while True:
             part = _RecallRound(continues=begun)
-            self._run.read_answer = partial(UpstreamOutcome.of_stream, part.record, "partial")
+            self._run.set_answer_reader(partial(UpstreamOutcome.of_stream, part.record, "partial"))
             async with aclosing(self._opened.batches()) as batches:
                 while (batch := await stream_record.next_batch(batches, part.record)) is not None:
                     if passed := part.push(batch):

@@ -212,7 +212,7 @@ async def test_a_single_deployment_is_asked_once_by_default(error: GatewayError)
 async def test_s12_6_nothing_is_tried_for_a_client_that_has_left_or_has_got_something() -> None:
     for run in (new_run(Places("a", "b"), has_left=lambda: True), new_run(Places("a", "b"))):
         if not run.asked.has_left():
-            run.is_delivered = True
+            run.delivered()
         upstream = Script(DOWN)
         sender = Asking(upstream, retries=5)
         with pytest.raises(UpstreamUnreachable):

@@ -101,7 +101,7 @@ def test_s13_13_rounds_and_planners_are_a_loss_and_failed_tries_are_not() -> Non
     primary = replace(call("gpt-4o", "1", 7), completion_cost=Decimal("0.0625"))
     bills = [make_bill(run.attempted(UpstreamOutcome("complete")), (primary.usage, primary), 5.0)]
     direct = Decimal("0.5") + Decimal("0.25") + Decimal("0.0625")
-    run.prepared = replace(run.prepared, request=replace(observed, options=replace(observed.options, economy="off")))
+    run.continue_as(replace(run.prepared, request=replace(observed, options=replace(observed.options, economy="off"))))
     bills.append(make_bill(run.attempted(UpstreamOutcome("complete")), (primary.usage, primary), 5.0))
     economics = bills[0].metadata["economics"]
     assert bills[0].total == Decimal("3.9375")
@@ -115,7 +115,7 @@ def test_what_was_paid_at_a_target_that_was_left_is_a_failed_try() -> None:
     run.book_last_try(call("gpt-4o", "0.25"))
     run.began(2.0)
     run.failed(DOWN)
-    run.prepared = replace(prepared("other", 1), asked=run.asked)
+    run.continue_as(replace(prepared("other", 1), asked=run.asked))
     run.book_last_try(None)
     found = run.attempted()
     assert [(each.purpose, each.model) for each in found.failed_costs] == [("failed_try", "openai/gpt-4o")]
@@ -124,7 +124,7 @@ def test_what_was_paid_at_a_target_that_was_left_is_a_failed_try() -> None:
 
 def test_a_target_that_was_not_asked_is_on_no_route() -> None:
     run = RequestRun(prepared())
-    run.prepared = replace(prepared("other", 1), asked=run.asked)
+    run.continue_as(replace(prepared("other", 1), asked=run.asked))
     run.began(1.0)
     assert run.attempted().route == ["gpt-4o", "openai/other"]
     used = metadata_of(run.attempted(), 1.0).context_utilization
@@ -147,7 +147,7 @@ def test_a_failure_is_recorded_once_and_not_beside_a_commit() -> None:
     run = RequestRun(prepared())
     assert not run.claim_failure(), "nothing was called"
     run.began(1.0)
-    run.is_committing = True
+    run.begin_commit()
     assert not run.claim_failure()
-    run.is_committing = False
+    run.abort_commit()
     assert (run.claim_failure(), run.claim_failure(), run.is_ending) == (True, False, True)

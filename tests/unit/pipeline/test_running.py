@@ -41,11 +41,7 @@ def fails(run: RequestRun) -> None:
     assert run.claim_failure()
 
 
-def commits(run: RequestRun) -> None:
-    run.is_committing = True
-
-
-ENDS: dict[str, Callable[[RequestRun], None]] = {"committing": commits, "given_up": fails}
+ENDS: dict[str, Callable[[RequestRun], None]] = {"committing": RequestRun.begin_commit, "given_up": fails}
 
 
 def waiter(running: RunningTurns, made: ChatRequest) -> "asyncio.Task[None]":
@@ -78,7 +74,7 @@ async def test_nobody_else_waits() -> None:
     running = RunningTurns()
     run = under_way(running, request(1, user("a")))
     assert not await is_waiting(waiter(running, request(2, user("b"))))
-    run.is_committing = True
+    run.begin_commit()
     nameless = ConversationRef()
     others = [
         request(2, user("b"), ref=ConversationRef("conv_2")),
@@ -95,7 +91,7 @@ async def test_nobody_else_waits() -> None:
 async def test_it_waits_no_longer_than_it_may() -> None:
     running = RunningTurns(seconds=0.0)
     run = under_way(running, request(1, user("a")))
-    run.is_committing = True
+    run.begin_commit()
     await running.ended(request(2, user("b")), ())
     assert len(running) == 1
     running.leave(run)
