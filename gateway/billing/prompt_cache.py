@@ -104,6 +104,17 @@ def breakpoints_in(value: Mapping[str, Any]) -> list[Any]:
     return found
 
 
+def are_marked(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Returns whether any of these messages has a breakpoint. Mostly none has: this takes a third of the time in which
+    each would list its own."""
+    fields = set[str]().union(*messages)
+    if items.BREAKPOINT in fields:
+        return True
+    named = fields.intersection(MARKED_PARTS)
+    lists = [parts for name in named for message in messages if type(parts := message.get(name)) is list]
+    return any(items.BREAKPOINT in part for parts in lists for part in parts if type(part) is dict)
+
+
 def all_breakpoints(
     request: ChatRequest, prices: Mapping[str, Decimal], messages: Sequence[Mapping[str, Any]]
 ) -> tuple[int, ...] | None:

@@ -570,8 +570,7 @@ def with_sent_marks(messages: list[Json], asked: ChatRequest, forward: Json) -> 
     brought them. The latest that are not sent again keep theirs, as many as a provider accepts. Marks of Messages stand
     beside the request's messages, and are set later."""
     sent = asked.messages
-    seen = set(map(id, messages))
-    if not any(map(prompt_cache.breakpoints_in, (*messages, *(each for each in sent if id(each) not in seen)))):
+    if not (prompt_cache.are_marked(messages) or prompt_cache.are_marked(sent)):
         return messages
     places = {_sent_at(messages, sent, number): number for number in range(len(sent))}
     fields = (forward, asked.native.fields) if asked.native is not None else (forward,)

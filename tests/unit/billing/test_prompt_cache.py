@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.billing.prompt_cache import MAX_MESSAGES, broke_at, fell_short, sent_prompt
+from gateway.billing.prompt_cache import MAX_MESSAGES, are_marked, breakpoints_in, broke_at, fell_short, sent_prompt
 from gateway.core.types.bill import SentPrompt
 from gateway.core.types.prompt_digests import PromptDigests
 from tests.support.answers import Json, user
@@ -70,3 +70,24 @@ def test_s6_of_long_conversations_the_latest_messages_are_told_apart() -> None:
 @pytest.mark.parametrize(("cached", "short"), [(9000, False), (8750, False), (8700, True), (0, True)])
 def test_s6_a_block_less_is_no_break(cached: int, short: bool) -> None:
     assert fell_short(9000, cached) is short
+
+
+MARK: Json = {"cache_control": {"type": "ephemeral"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "is_marked"),
+    [
+        ({**user("a"), **MARK}, True),
+        (user([{"type": "text", "text": "a"}, {"type": "text", "text": "b", **MARK}]), True),
+        ({"role": "assistant", "content": None, "tool_calls": [{"id": "c", **MARK}]}, True),
+        ({"role": "assistant", "content": "a", "native_blocks": [{"type": "text", "text": "a", **MARK}]}, True),
+        (user("cache_control"), False),
+        (user(["cache_control", {"type": "text", "text": "cache_control"}]), False),
+        ({"role": "assistant", "content": None, "tool_calls": None}, False),
+    ],
+)
+def test_marks_are_found_wherever_a_message_may_have_them(message: Json, is_marked: bool) -> None:
+    assert are_marked([user("before"), message, user("behind")]) is is_marked
+    assert bool(breakpoints_in(message)) is is_marked
+    assert not are_marked([])
