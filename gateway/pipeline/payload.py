@@ -551,10 +551,11 @@ def with_marks(
 ) -> list[Json]:
     """Adds the client's marks to the messages: to the leading system messages that it sent; others count from the
     end. `whole`: a mark after a message is on the message; routers expect it on its last text."""
-    marked = list(messages)
+    marked, leading = list(messages), _leading(sent)
     for mark in marks:
-        at = _sent_at(messages, sent, mark.message)
-        if at is not None:
+        number = mark.message
+        at = _system_at(messages, sent, number) if number < leading else number + len(messages) - len(sent)
+        if 0 <= at < len(marked) and marked[at].get("role") == sent[number].get("role"):
             on_text = _marked(marked[at], mark.value) if mark.part is None and not whole else None
             marked[at] = on_text or _with_mark(marked[at], mark)
     return marked
@@ -567,27 +568,28 @@ def _shows_earlier(history: conversation.ConversationHistory | None) -> bool:
 
 def with_sent_marks(messages: list[Json], asked: ChatRequest, forward: Json) -> list[Json]:
     """Moves the marks in messages to where the client has them now: stored messages have those of the request that
-    brought them. The latest that are not sent again keep theirs, as many as a provider accepts. Marks of Messages stand
-    beside the request's messages, and are set later."""
+    brought them. The latest that are not sent again keep theirs, as many as a provider accepts. Instructions that lead
+    the request stand as it sent them. Marks of Messages stand beside the request's messages, and are set later."""
     sent = asked.messages
     if not (prompt_cache.are_marked(messages) or prompt_cache.are_marked(sent)):
         return messages
-    places = {_sent_at(messages, sent, number): number for number in range(len(sent))}
     fields = (forward, asked.native.fields) if asked.native is not None else (forward,)
     tools = [each for of in fields for name in ("tools", "functions") for each in dicts_of(of.get(name))]
     beside = sum(len(prompt_cache.breakpoints_in(each)) for each in (*fields, *tools, *sent))
     beside += len(asked.native.marks) if asked.native is not None else 0
-    room, marked, moved = prompt_cache.MAX_BREAKPOINTS - beside, list(messages), list[CacheMark]()
-    for at in range(len(messages) - 1, -1, -1):
-        marks = prompt_cache.breakpoints_in(messages[at])
-        if at not in places:
+    leading, shift, marked = _leading(sent), len(messages) - len(sent), list(messages)
+    room = prompt_cache.MAX_BREAKPOINTS - beside
+    for at in range(len(messages) - 1, (_leading(messages) if leading else 0) - 1, -1):
+        number, marks = at - shift, prompt_cache.breakpoints_in(messages[at])
+        if number < leading or sent[number].get("role") != messages[at].get("role"):
             room -= len(marks)
             if marks and room < 0:
                 marked[at] = _without_marks(messages[at])
-        elif marks != prompt_cache.breakpoints_in(sent[places[at]]):
+        elif marks != prompt_cache.breakpoints_in(sent[number]):
             marked[at] = _without_marks(messages[at])
-            moved += _marks_of(sent[places[at]], places[at])
-    return with_marks(marked, sent, moved)
+            for mark in _marks_of(sent[number], number):
+                marked[at] = _with_mark(marked[at], mark)
+    return marked
 
 
 def _without_marks(message: Json) -> Json:
@@ -603,12 +605,9 @@ def _marks_of(message: Json, number: int) -> list[CacheMark]:
     return [*found, CacheMark(number, None, message[mark])] if mark in message else found
 
 
-def _sent_at(messages: Sequence[Json], sent: Sequence[Json], number: int) -> int | None:
-    """Returns where a message of the client's stands among the forwarded ones; None if another one stands there."""
-    role = sent[number].get("role")
-    leads = all(each.get("role") in conversation.INSTRUCTION_ROLES for each in sent[: number + 1])
-    at = _system_at(messages, sent, number) if leads else number + len(messages) - len(sent)
-    return at if 0 <= at < len(messages) and messages[at].get("role") == role else None
+def _leading(messages: Iterable[Json]) -> int:
+    """Counts the instructions with which these messages begin."""
+    return sum(1 for _ in takewhile(lambda each: each.get("role") in conversation.INSTRUCTION_ROLES, messages))
 
 
 def _system_at(messages: Sequence[Json], sent: Sequence[Json], number: int) -> int:
