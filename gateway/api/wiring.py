@@ -143,12 +143,11 @@ class WiredApi:
         self._completions = StoredCompletions(store, auth, max_bytes)
         self._conversations = ConversationEndpoints(
             records,
-            store,
             auth,
             max_body_bytes=max_bytes,
             hooks=self._instruments.hooks,
             serves=self._documents.served_here,
-            withdraw=self._requests.settlement.withdraw,
+            delete=self._requests.settlement.delete_conversation,
         )
         self._attachments = AttachmentEndpoints(records, auth)
         self._context = ConversationContext(records, auth)

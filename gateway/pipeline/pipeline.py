@@ -88,7 +88,7 @@ async def relay(
 
     def passed(batch: Chunks) -> Chunks:
         if run.upstream_id is None and (name := next((chunk["id"] for chunk in batch if chunk.get("id")), None)):
-            run.upstream_id = name
+            run.set_upstream_id(name)
         return chunks.push(batch, first)
 
     def written(batch: Chunks) -> bool:

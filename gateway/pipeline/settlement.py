@@ -16,7 +16,7 @@ from gateway.core.instrumentation import logs
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.tasks import BackgroundTasks
-from gateway.core.types import bill, turn
+from gateway.core.types import audit_log, bill, turn
 from gateway.core.types.chain import ChainDigest
 from gateway.core.types.chat import ChatRequest
 from gateway.core.types.keys import HeldAdmission
@@ -254,6 +254,11 @@ def _chain_key(request: ChatRequest, digest: ChainDigest) -> Key:
     return request.caller.tenant, request.users, digest.said
 
 
+def _is_first(run: RequestRun) -> bool:
+    """Returns whether a run's turn is to be the first of its conversation, which is not stored yet."""
+    return run.prepared.history is not None and run.prepared.history.created
+
+
 PAUSED = UpstreamOutcome.failed("compaction", None, is_chargeable=False)
 """The outcome of a request that paused because its client wants to know of a compaction first."""
 
@@ -268,6 +273,7 @@ class RequestSettlement:
         self.open_calls = OpenCalls(parts.store, parts.clock)
         self.running = RunningTurns()
         self.usage = UsageCount(parts.counters)
+        self._store = parts.store
         self._recorder = TurnRecorder(parts.store, match, parts.frames, parts.loops)
         self._commits = TurnCommits(parts.store, parts.metrics, parts.hooks, parts.spans)
         self._tasks = BackgroundTasks()
@@ -287,24 +293,24 @@ class RequestSettlement:
         finally:
             self._settling.pop(request_id, None)
 
-    async def withdraw(self, tenant: str, conversation_id: str) -> bool:
-        """Ensures that a conversation is not stored by its first turn, as it is deleted while that runs. Returns False
-        if no such turn runs in this process, or none any more: one that is being committed is waited for."""
-        for run in self.running.answering(tenant, conversation_id):
-            history = run.prepared.history
-            if history is None or not history.created:
-                continue
-            if not run.is_ending and run.asked.request_id not in self._settling:
-                run.continue_as(replace(run.prepared, history=replace(history, created=False)))
-                return True
+    async def delete_conversation(
+        self, tenant: str, conversation_id: str, by: audit_log.AuditActor | None = None
+    ) -> bool:
+        """Deletes a conversation (see `ConversationStore.delete_conversation`), also while its first turn is under way
+        in this process: that is then not stored. One that is being committed is waited for."""
+        run = next(filter(_is_first, self.running.answering(tenant, conversation_id)), None)
+        is_new = run is not None and not run.is_ending and run.asked.request_id not in self._settling
+        if run is not None and (history := run.prepared.history) is not None and is_new:
+            run.continue_as(replace(run.prepared, history=replace(history, created=False)))
+        elif run is not None:
             await self.running.end_of(run)
-        return False
+        return await self._store.delete_conversation(tenant, conversation_id, by, is_new=is_new)
 
     async def _billed(self, run: RequestRun, outcome: UpstreamOutcome) -> SettledRequest:
         attempted, request = run.attempted(outcome), run.prepared.request
         primary = await self.usage.priced(run, outcome) if attempted.has_unpriced_call else None
         if primary is not None:
-            run.answer_tokens = int(primary[0]["completion_tokens"])
+            run.set_answer_tokens(int(primary[0]["completion_tokens"]))
         unlisted = await unlisted_in(run.prepared)
         settled = make_bill(attempted, primary, self.clock.monotonic(), unlisted)
         request.log_facts.update(metadata.figures(settled.known))

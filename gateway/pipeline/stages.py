@@ -530,9 +530,17 @@ class RequestRun:
         """Sets the function that returns the last call's answer so far."""
         self._answer_so_far = read
 
+    def set_upstream_id(self, upstream_id: str) -> None:
+        """Sets the upstream's id of the answer."""
+        self.upstream_id = upstream_id
+
     def delivered(self) -> None:
         """Marks that part of the answer was sent to the client."""
         self.is_delivered = True
+
+    def set_answer_tokens(self, tokens: int) -> None:
+        """Sets the number of tokens of the answer."""
+        self.answer_tokens = tokens
 
     def claim_failure(self) -> bool:
         """Claims the recording of a failure. Returns True to the first caller, which must record it; False to others,

@@ -27,12 +27,11 @@ from gateway.api.shapes import Deleted, Json, ListObject, Unix, Usd, many, said,
 from gateway.core import errors, ids
 from gateway.core.formats.responses.item_reader import ItemReader, ReadMessage
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
-from gateway.core.types import agents, bill, chain, items, past_turns, records, report_lists, turn
+from gateway.core.types import agents, audit_log, bill, chain, items, past_turns, records, report_lists, turn
 from gateway.core.types.chat import a_pin
 from gateway.core.types.content_parts import parts_of
 from gateway.core.types.conversation import ConversationMessage
 from gateway.documents.files import FilesHere
-from gateway.storage import ConversationStore
 from gateway.storage.conversations import ConversationRecords
 
 # Reads the items that a client adds to a conversation as chat messages.
@@ -254,19 +253,18 @@ class ConversationEndpoints:
     def __init__(
         self,
         records: ConversationRecords,
-        store: ConversationStore,
         auth: KeyAuthenticator,
         max_body_bytes: int,
         hooks: TelemetryHooks,
         serves: FilesHere,
-        withdraw: Callable[[str, str], Awaitable[bool]],
+        delete: Callable[[str, str, audit_log.AuditActor | None], Awaitable[bool]],
     ) -> None:
-        """`serves`: whether the gateway stores a caller's files; `withdraw`: see `RequestSettlement.withdraw`."""
+        """`serves`: whether the gateway stores a caller's files; `delete`: deletes a tenant's conversation, for an
+        actor; returns False if there is none."""
         self._hooks = hooks
-        self._withdraw = withdraw
+        self._delete = delete
         self._serves = serves
         self._records = records
-        self._store = store
         endpoint = partial(MethodEndpoint, auth, max_body_bytes)
         self.all = endpoint({"GET": self._list, "POST": self._create})
         self.one = endpoint({"GET": self._find, "POST": self._update, "DELETE": self.delete})
@@ -313,8 +311,7 @@ class ConversationEndpoints:
 
     async def delete(self, call: ApiCall) -> Deleted[Literal["conversation.deleted"]]:
         conversation_id = call.conversation_id
-        is_new = await self._withdraw(call.tenant, conversation_id)
-        if not await self._store.delete_conversation(call.tenant, conversation_id, call.actor, is_new=is_new):
+        if not await self._delete(call.tenant, conversation_id, call.actor):
             raise errors.ConversationNotFound("No such conversation.", param="conversation_id")
         return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
 

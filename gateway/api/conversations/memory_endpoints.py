@@ -117,8 +117,10 @@ class MemoryEndpoints:
         if query.after is not None and not CONVERSATION_ID.match(query.after):
             raise errors.invalid("after", "must be the id of a conversation")
         page = await self._memory.conversations(call.tenant, kind, thing_id, query)
-        kind = "memory.conversation"
-        found = [shown(ThingConversationObject, each, id=each.conversation_id, object=kind) for each in page.found]
+        found = [
+            shown(ThingConversationObject, each, id=each.conversation_id, object="memory.conversation")
+            for each in page.found
+        ]
         return listed(found, has_more=page.has_more)
 
 
