@@ -5,6 +5,7 @@ differ from those under which it was made. Cache marks are no part of that."""
 import hashlib
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from gateway.core import errors, jsons
@@ -229,19 +230,19 @@ def signatures(message: Json) -> tuple[str, ...]:
 def with_whole_thoughts(message: Json) -> Json:
     """Joins the pieces of signed thoughts, which clients of streams may send back as they came: a signature is that of
     the pieces before it. Removes the `index` by which these are merged."""
-    blocks, whole, pieces = message.get(SIGNED), list[Json](), list[Json]()
+    blocks, whole = message.get(SIGNED), list[Json]()
     for each in dicts_of(blocks):
         block = {name: value for name, value in each.items() if name != "index"}
-        is_piece = block.get("type") == "thinking" and not block.get("signature")
-        if not is_piece and pieces and not (block.get("thinking") or block.get("data")):
+        if block.get("signature") and not block.get("thinking"):
+            pieces = list(takewhile(_is_piece, reversed(whole)))[::-1]
+            del whole[len(whole) - len(pieces) :]
             block["thinking"] = "".join(str(piece.get("thinking") or "") for piece in pieces)
-            pieces = []
-        pieces.append(block)
-        if not is_piece:
-            whole += pieces
-            pieces = []
-    whole += pieces
+        whole.append(block)
     return message if whole == blocks else {**message, SIGNED: whole}
+
+
+def _is_piece(block: Json) -> bool:
+    return block.get("type") == "thinking" and not block.get("signature")
 
 
 def without_thoughts(message: Json) -> Json:
