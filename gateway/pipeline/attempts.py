@@ -81,7 +81,6 @@ class RequestPreparer:
         if not prepared.request.is_relayed:
             prepared = await self.rebuilt(prepared)
             prepared = await self.with_surplus(run, not_paused(await self.built(run, prepared)))
-        await self.reserve(run, prepared)  # it may be dearer
         return prepared
 
     async def for_target(self, asked: ChatRequest, target: Target) -> PreparedRequest:
@@ -231,7 +230,7 @@ class RequestPreparer:
         if request.admission is not None:
             scope = replace(scope, reserve=held.reserve)
             if not request.options.dry_run:
-                held.beside(self._most(prepared, budget.tokens or 0)[0])
+                held.beside(_charged(run, prepared) + (self._most(prepared, budget.tokens or 0)[0] or 0))
         access = PlannerAccess(prepared.wire.deployment, scope, plan, begin)
         shown, reports = history, []
         for hook in prepared.features.on_inputs:
@@ -241,25 +240,23 @@ class RequestPreparer:
         if request.options.mode == "off":
             options = replace(request.options, mode="simple", economy=bill.OFF, planning="never", whole=False)
             request = replace(request, options=options)
-        try:
-            built = await context.build(request, shown, facts, budget, access)
-        finally:
-            held.settle()
+        built = await context.build(request, shown, facts, budget, access)
         for report in reports:
             built = report(built) if report is not None else built
         if prepared.recall is not None:
             built = replace(built, recalls=True)
         return with_context(prepared, prepared.request, history, prepared.kept_frame, built), built
 
-    async def reserve(self, run: RequestRun, prepared: PreparedRequest) -> None:
+    async def reserve(self, run: RequestRun, prepared: PreparedRequest, failed: bill.CallCost | None = None) -> None:
         """Reserves a request's maximum cost in budgets and limits: the prompt as counted plus the longest possible
-        answer, multiplied by the number of calls that `recall` allows, and what its internal models have cost
-        (guarantee §12.3). A dry run reserves that alone: there will be no bill of a primary call.
+        answer, multiplied by the number of calls that `recall` allows, and what its internal models and its failed
+        tries, of which `failed` is not booked yet, have cost (guarantee §12.3). A dry run reserves that alone: there
+        will be no bill of a primary call.
         Raises BudgetExceeded, RateLimitExceeded, LimitsUnavailable: the model must not be asked."""
         request = prepared.request
         if request.admission is None:
             return
-        spent = sum(keys.picousd(cost.price_internal(call).total or Decimal(0)) for call in run.internal)
+        spent = _charged(run, prepared, failed)
         if request.options.dry_run:
             await request.admission.reserve(spent, 0)
             return
@@ -368,6 +365,13 @@ def with_context(
         surplus=prepared.surplus,
         conversation_id=prepared.conversation_id,
     )
+
+
+def _charged(run: RequestRun, prepared: PreparedRequest, failed: bill.CallCost | None = None) -> int:
+    """Returns the picodollars that were charged for the request so far; `failed`: a try that is not booked yet."""
+    tries, rounds, _ = run.booked(prepared)
+    calls = [*tries, *rounds, *map(cost.price_internal, run.internal), *([failed] if failed is not None else ())]
+    return sum(keys.picousd(call.total or Decimal(0)) for call in calls)
 
 
 def _tokens(prepared: PreparedRequest) -> int:
@@ -750,13 +754,16 @@ class RequestAttempts:
         async for target in targets:
             if error is not None and error.may_be_charged and cost is None:
                 cost = await self.settlement.usage.of_failure(run, error)
-            if target is not before:
-                try:
-                    run.continue_as(await self.preparer.another(run, target))
-                except errors.GatewayError as fault:
-                    event = "deployment_cannot_be_asked" if target.kind is None else "fallback_cannot_be_asked"
-                    log.warning(event, model=target.model, code=fault.code)
-                    continue
+            try:
+                again = run.prepared if target is before else await self.preparer.another(run, target)
+                await self.preparer.reserve(run, again, cost)  # it may be dearer
+            except errors.GatewayError as fault:
+                event = "deployment_cannot_be_asked" if target.kind is None else "fallback_cannot_be_asked"
+                log.warning(event, model=target.model, code=fault.code)
+                if target is before:
+                    return False
+                continue
+            run.continue_as(again)
             if error is not None:
                 run.book_last_try(cost)
             route.count_next(target, error, before)

@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,7 +16,7 @@ import pytest
 from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.core.config.setting_sections import RateLimits, RoutingSettings, SpendBudget
 from gateway.core.config.settings import Settings, StorageSettings
-from gateway.core.errors import BudgetExceeded, GatewayError, UpstreamRefused
+from gateway.core.errors import BudgetExceeded, GatewayError, UpstreamRefused, UpstreamTimeout
 from gateway.core.ids import new_id
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
@@ -58,10 +58,23 @@ class Slow:
         raise NotImplementedError
 
 
+class Late(Slow):
+    """A provider whose first answer comes too late, after it was charged."""
+
+    asked = 0
+
+    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
+        self.asked += 1
+        if self.asked == 1:
+            raise UpstreamTimeout("too slow")
+        self.chance = random.Random(0)
+        return await super().complete(deployment, request)
+
+
 @asynccontextmanager
 async def world(directory: Path, upstream: Any) -> AsyncIterator[tuple[InProcess, LimitedPipeline]]:
     """A pipeline behind limits, in this process."""
-    routing = RoutingSettings(context_window_fallbacks={"small": ("m",)})
+    routing = RoutingSettings(context_window_fallbacks={"small": ("m",)}, retries=1, backoff=0.001)
     settings = Settings(storage=StorageSettings(url=sqlite_url(directory)), routing=routing)
     inside = await InProcess(settings, FACTS, lambda body: {"content": "ok"}).prepare()
     inside.pipeline._attempts.sender._upstream = upstream
@@ -108,6 +121,22 @@ async def test_s12_3_requests_that_are_cancelled_anywhere_hold_nothing(tmp_path:
         spent = await quota.budgets._store.spent(spending.account)
         assert spending.used + spending.spent >= spent  # a read amid bills may count one twice, and forgets none
         assert spent >= slow.answered * 5 * 10**9 - 1
+
+
+@pytest.mark.parametrize(("usd", "answered"), [("0.05", False), ("0.07", True)])
+async def test_s12_3_what_a_failed_try_may_have_cost_is_held_beside_the_next(
+    tmp_path: Path, usd: str, answered: bool
+) -> None:
+    """Where the budget has room for one of them alone, the model is not asked again."""
+    late = Late()
+    async with world(tmp_path, late) as (inside, limited):
+        key = replace(KEY, budgets=(SpendBudget(usd=Decimal(usd)),))
+        with nullcontext() if answered else pytest.raises(UpstreamTimeout):
+            await limited.answer(request(inside.settings, key, messages=[{"role": "user", "content": "so " * 14}]))
+        (spending,) = limited._quota.budgets.held()
+        assert late.asked == 1 + answered
+        assert spending.reserved == 0
+        assert 0 < spending.used <= spending.budget
 
 
 async def test_s12_3_a_dry_run_holds_nothing(tmp_path: Path) -> None:

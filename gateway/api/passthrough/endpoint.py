@@ -4,7 +4,7 @@ names, or to the default upstream. A request body is forwarded while it arrives.
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -415,6 +415,11 @@ class CallMeter:
         if self._metered is not None:
             self._metered.continue_at(deployment, error, self._bills.clock.monotonic())
 
+    @property
+    def charged(self) -> Sequence[ModelDeployment]:
+        """The deployments that failed before the last one and may have charged."""
+        return self._metered.charged if self._metered is not None else ()
+
     def _refused(self, error: BaseException | None) -> None:
         """Records that the last deployment charges nothing: there is a bill only of what tries before it may have
         cost."""
@@ -494,10 +499,13 @@ class RelayedExchange:
     meter: CallMeter | None
     admitted: AdmittedRequest | None
 
-    async def reserve(self, found: RelayDestination) -> None:
-        """Reserves what the call may cost there. Raises BudgetExceeded, RateLimitExceeded: too little is left."""
+    async def reserve(self, found: RelayDestination, failed: Sequence[ModelDeployment] = ()) -> None:
+        """Reserves what the call may cost there, and may have cost at deployments that `failed`.
+        Raises BudgetExceeded, RateLimitExceeded: too little is left."""
         if self.meter is not None and self.admitted is not None and isinstance(found.body, bytes):
-            await self.admitted.reserve(*await self.meter.most(found))
+            cost, tokens = await self.meter.most(found)
+            spent = sum([(await self.meter.most(replace(found, deployment=each)))[0] or 0 for each in failed])
+            await self.admitted.reserve(None if cost is None else cost + spent, tokens)
 
     def request(self, found: RelayDestination) -> upstreams.RelayedCall:
         """Returns the call as it is sent there."""
@@ -642,6 +650,7 @@ class RelayEndpoint:
         candidates = found.candidates
         if error is None or candidates is None or found.at is None or exchange.meter is None or not candidates.several:
             return None
+        charged = [*exchange.meter.charged, *([found.deployment] if error.may_be_charged else ())]
         while (deployment := candidates.next(found.deployment, error)) is not None:
             failed = health.FailedTry(error, tries, 0, rests=candidates.rests(deployment), has_room=False)
             if not health.decide(failed, self._routing, random.random, self._metering.clock.now()).again:
@@ -649,7 +658,7 @@ class RelayEndpoint:
             with suppress(errors.GatewayError):
                 written = await found.at(deployment)
                 other = replace(found, deployment=deployment, body=written.body, content_type=written.content_type)
-                await exchange.reserve(other)  # it may be dearer
+                await exchange.reserve(other, charged)  # it may be dearer
                 return other
         return None
 

@@ -86,10 +86,11 @@ def _each(many: Decimal) -> Decimal | int:
 
 
 class InternalReservation:
-    """What the internal models of one request may cost, beside what it holds itself, until their calls are known."""
+    """What the internal models of one request may cost, beside what it may cost itself. The request holds it until it
+    reserves what they did cost: to release it before would let others take what its own call needs."""
 
     def __init__(self, admission: HeldAdmission | None) -> None:
-        self._admission = admission.further() if admission is not None else None
+        self._admission = admission
         self._most = 0
         self._lock = asyncio.Lock()
 
@@ -104,11 +105,11 @@ class InternalReservation:
         usage = bill.usage_of(call.usage)
         async with self._lock:
             more = most_cost(internal_prices(call), usage.prompt_tokens, usage.completion_tokens, None)
-            await self._admission.reserve(None if more is None else self._most + more, 0)
+            await self._admission.reserve(None if more is None else self._most + more, None)
             self._most += more or 0
 
-    def settle(self, calls: Iterable[bill.CallCost] = ()) -> None:
-        """Releases what is held; `calls`: those that were billed apart."""
+    def settle(self, calls: Iterable[bill.CallCost]) -> None:
+        """Releases what a further admission holds; `calls`: those that were billed apart."""
         if self._admission is not None:
             self._admission.billed(sum(keys.picousd(call.total or Decimal(0)) for call in calls), None)
 

@@ -492,7 +492,7 @@ class AdmittedRequest:
     budgets, and what was counted for it."""
 
     __slots__ = (
-        *("_before", "_beyond", "_counted", "_holds", "_is_settled", "_plan", "_quota"),
+        *("_before", "_beyond", "_counted", "_dearest", "_holds", "_is_settled", "_plan", "_quota"),
         *("hard", "request_id", "slots", "soft", "warnings", "windows"),
     )
 
@@ -505,6 +505,8 @@ class AdmittedRequest:
         self.soft: list[AccountSpending] = []
         self._beyond: list[str] = []
         self._holds: dict[AccountSpending, int] = {}
+        self._dearest = 0
+        """The most that was reserved for a call of the primary model, with what the request had cost until then."""
         self._counted: dict[tuple[What, str], tuple[int, float]] = {}
         """Amount, and since when; `_before`: the state before the current reservation."""
         self._before: dict[tuple[What, str], tuple[int, float]] = {}
@@ -522,32 +524,38 @@ class AdmittedRequest:
             found[WARNING] = ", ".join(self._beyond)
         return found
 
-    async def reserve(self, cost: int | None, tokens: int) -> None:
-        """Reserves the cost and tokens of a model call before it (`HeldAdmission`); of a further one, the excess. A
-        request that is refused at its first call does not count for any limit: some are shared with others."""
+    async def reserve(self, cost: int | None, tokens: int | None) -> None:
+        """Reserves cost and tokens before a model call (`HeldAdmission`); of a further one, the excess. What internal
+        models needed is released with the call that follows them. A request that is refused at its first call does not
+        count for any limit: some are shared with others."""
         if cost is None and (self.hard or self.soft):
             self.warn("budget_not_counted")
         held, self._before = dict(self._holds), dict(self._counted)
+        dearest, is_internal = max(cost or 0, self._dearest), tokens is None
         try:
-            if cost:
+            if cost or (held and cost is not None):
                 for spending in self.hard:
-                    await self._hold(spending, cost)
+                    await self._hold(spending, max(cost, held.get(spending, 0)) if is_internal else dearest)
             for each in self._plan.tokens:
-                more = tokens - self._before.get(("tokens", each.key), (0, 0.0))[0]
+                more = (tokens or 0) - self._before.get(("tokens", each.key), (0, 0.0))[0]
                 if more > 0:
                     await self._quota.take(self, each, "tokens", more)
         except BaseException:
             for spending, amount in self._holds.items():
                 self._quota.budgets.release(spending, amount - held.get(spending, 0), 0)
             self._holds = held
-            if not held and all(what != "tokens" for what, _ in self._before):  # no model was called
+            if not (is_internal or held) and all(what != "tokens" for what, _ in self._before):  # no model was called
                 self._before = {}
                 self.give_back("requests")
             raise
+        if not is_internal:
+            self._dearest = dearest
 
     async def _hold(self, spending: AccountSpending, cost: int) -> None:
         budgets, held = self._quota.budgets, self._holds.get(spending, 0)
-        if cost > held and not budgets.try_hold(spending, cost - held):
+        if cost <= held:
+            budgets.release(spending, held - cost, 0)
+        elif not budgets.try_hold(spending, cost - held):
             try:
                 if await self._quota.asked(self, self._held(spending, cost - held)) is None:
                     return
@@ -555,7 +563,7 @@ class AdmittedRequest:
                 if cost > spending.left and not spending.is_spent:
                     raise self._quota.too_dear(spending, cost) from None
                 raise (self._quota.spent if spending.is_spent else self._quota.held)(spending) from None
-        self._holds[spending] = max(cost, held)
+        self._holds[spending] = cost
 
     async def _held(self, spending: AccountSpending, cost: int) -> bool:
         await self._quota.budgets.hold(spending, cost)

@@ -159,8 +159,9 @@ class HeldAdmission(Protocol):
     warnings: list[str]
     """Warnings for its `response_metadata`."""
 
-    async def reserve(self, cost: int | None, tokens: int) -> None:
-        """Reserves, before a model is called, the most that it may take: picodollars (None: no known price) and tokens.
+    async def reserve(self, cost: int | None, tokens: int | None) -> None:
+        """Reserves, before a model is called, the most that the request may take, with what it has taken so far:
+        picodollars (None: no known price) and tokens. None: it is an internal model, without which the request goes on.
         Raises BudgetExceeded, RateLimitExceeded: less is left; LimitsUnavailable: that cannot be determined, and
         `limits.when_down` is `closed`."""
 

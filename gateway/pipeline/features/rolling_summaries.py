@@ -314,7 +314,7 @@ class RollingSummaries:
             return True
         messages = await self._store.messages(conversation_id, [each.message_id for each in covered])
         spent: list[bill.InternalCall] = []
-        new, held = None, budgets.InternalReservation(request.admission)
+        new, held = None, budgets.InternalReservation(request.admission and request.admission.further())
         try:
             asked = OldTurns(request, subject.deployment, messages, summary_tokens(covered))
             made = await self._summarizer.summarize(asked, spent, held)

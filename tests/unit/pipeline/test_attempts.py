@@ -98,6 +98,9 @@ class Contexts:
         made = prepared_for(replace(run.asked, model=target.model), target)
         return replace(made, asked=run.asked)
 
+    async def reserve(self, run: RequestRun, prepared: PreparedRequest, failed: CallCost | None) -> None:
+        """No budget applies."""
+
     async def mended(self, run: RequestRun, refusal: UpstreamRefused) -> PreparedRequest:
         raise refusal
 

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.billing.quota.budgets import BudgetAccounts, NotLeft
+from gateway.billing.quota.budgets import BudgetAccounts, InternalReservation, NotLeft
 from gateway.billing.quota.gate import AdmissionRequest, Quota, account_of
 from gateway.core.config.setting_sections import LimitSettings, SpendBudget
 from gateway.core.errors import BudgetExceeded, RateLimitExceeded, StorageUnavailable
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.instrumentation.telemetry_hooks import TelemetryHooks
+from gateway.core.types.bill import InternalCall
 from gateway.core.types.keys import LEASE_SECONDS, AccountLease, KeyPolicy, LimitHolder, SpendingAccount
 from gateway.storage.quota.budget_rows import granted
 from gateway.storage.quota.local import LocalRates
@@ -118,6 +119,32 @@ async def test_s12_3_a_request_that_turns_to_other_targets_is_reserved_and_count
     assert used() == (0, actual or 0)
     assert spending.used == (actual or 0)
     request.leave()
+    await quota.close()
+
+
+async def test_s12_3_what_internal_models_may_cost_is_held_until_the_request_reserves_what_they_did() -> None:
+    """No other request takes meanwhile what its own call needs; what they did not cost is free again then."""
+    world = World(random.Random(1))
+    limits = LimitSettings.model_validate({"all": {"budgets": [{"usd": "0.00000001"}]}})
+    quota = Quota(limits, Store(world, 1), LocalRates, world.clock, GatewayMetrics(()), TelemetryHooks())
+    planned = await quota.admit(AdmissionRequest("req_1", "t", None, None, None, "m", AT), None)
+    other = await quota.admit(AdmissionRequest("req_2", "t", None, None, None, "m", AT), None)
+    assert planned is not None
+    assert other is not None
+    internal = InternalReservation(planned)
+    internal.beside(3000)
+    prices = {"input_cost_per_token": Decimal("1E-9"), "output_cost_per_token": Decimal("1E-9")}
+    usage = {"prompt_tokens": 3, "completion_tokens": 3}
+    await internal.reserve(InternalCall("planner", "p", usage, prices, estimated=True))
+    with pytest.raises(BudgetExceeded):
+        await other.reserve(2000, 0)
+    await planned.reserve(3000 + 4000, 0)
+    await other.reserve(3000, 0)
+    (spending,) = planned.hard
+    assert spending.reserved == 10_000
+    for each in (planned, other):
+        each.closed()
+    assert spending.reserved == 0
     await quota.close()
 
 
