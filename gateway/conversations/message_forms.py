@@ -168,6 +168,17 @@ def with_turn_of(
     return None if all(one is other for one, other in zip(moved, path, strict=True)) else moved
 
 
+def interrupted_step(path: Sequence[ConversationMessage], bodies: Sequence[Mapping[str, Any]]) -> str | None:
+    """Returns the id of the message whose calls these results answer again: their client sends them once more, as the
+    answer to them broke off and ends the path. None if it is not so."""
+    if not (path and bodies and path[-1].status == "partial" and bodies[0]["role"] == "tool"):
+        return None
+    step = next((message for message in reversed(path[:-1]) if message.role != "tool"), None)
+    if step is None or str(bodies[0].get("tool_call_id")) not in chain.call_ids(step.body):
+        return None
+    return step.message_id
+
+
 def forwardable(
     messages: Sequence[ConversationMessage],
     follows: Sequence[ConversationMessage] = (),

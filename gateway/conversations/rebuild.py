@@ -20,6 +20,7 @@ from gateway.core.types.content_parts import content_text
 from gateway.core.types.conversation import (
     ConversationHistory,
     ConversationMessage,
+    ConversationRef,
     HistoryLookup,
     PromptFrame,
     StoredConversation,
@@ -280,6 +281,12 @@ async def build_llm_messages(
         if stored is None and ref.is_point:
             text = f"Previous response with id '{ref.at if ref.behind is None else ref.behind}' not found."
             raise errors.InvalidRequest(text, param="previous_response_id", code="previous_response_not_found")
+        if stored is not None and lookup is None and not ref.is_point:
+            step = message_forms.interrupted_step(stored.path, sent.bodies)
+            if step is not None:
+                at = ConversationRef(at=step)
+                again = await store.find_conversation(tenant, at, max_bytes=most, lookup=None, model=model)
+                stored = again or stored
     small = small and len(stored.path if stored else ()) < conversation.INLINE_MESSAGES
     history = await offload_if(not small, _rebuilt, sent, lookup, stored, request, options)
     if stored is not None and stored.forgotten_at is not None:
@@ -492,6 +499,7 @@ def _delta(
         instructions=sent.instructions or stored.instructions,
         messages=tuple(messages),
         stored=len(base),
+        at_head=stored.resume_point.message_id == stored.head_id,
         attachments=stored.attachments,
         restored_count=len(base),
         unread=stored.unread,

@@ -60,6 +60,8 @@ class Node:
     """All answers to one request, if this is one of several."""
     unproven: bool = False
     """Brought along by a request that had nothing to show: somebody else may have made it up."""
+    partial: bool = False
+    """What followed it, or it itself, broke off."""
 
     def add(self, body: Json, instructions: tuple[Json, ...], forms: tuple[tuple[str, ...], ...] = ()) -> "Node":
         """A message that follows this one."""
@@ -237,6 +239,7 @@ class Model:
         first = next(iter(latest.path()[len(before.path()) :]), None)
         if plan.begins is not None and talk is not None and first is not None and first.parent is before:
             talk.runs.append((plan.begins, first))
+        latest.partial = partial
         if plan.ask.store and talk is not None:
             talk.head = latest
 
@@ -268,7 +271,7 @@ class Model:
                 at_head = run_at_head(talk, compared)
                 node, count, begins = at_head if at_head[1] else (node, count, begins)
         delta = not count and not any(m["role"] == "assistant" for m in compared)
-        node = talk.head if delta else node
+        node = resumed(talk.head, sent) if delta else node
         in_force = node.instructions if node is not talk.root else talk.head.instructions
         instructions = ask.instructions or in_force
         new = sent[count:]
@@ -367,6 +370,15 @@ def run_at_head(talk: Talk, sent: Sequence[Json]) -> tuple[Node, int, Node]:
             if count and found is end:
                 return head, count, path[start - 1]
     return talk.root, 0, talk.root
+
+
+def resumed(head: Node, delta: Sequence[Json]) -> Node:
+    """The message behind which a delta continues: the calls that it answers again as what followed them broke off, else
+    the head."""
+    path = head.path()[: -1 if is_answer(head.body) else None]
+    step = next((node for node in reversed(path) if node.body["role"] != "tool"), None)
+    again = step is not None and delta[0].get("tool_call_id") in call_ids([step.body])
+    return step if step is not None and head.partial and again else head
 
 
 def visible(path: Sequence[Node], follows: Sequence[Json]) -> list[Json]:

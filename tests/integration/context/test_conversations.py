@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from openai import BadRequestError, NotFoundError, OpenAI
+from openai import APIError, BadRequestError, NotFoundError, OpenAI
 from openai.types.chat import ChatCompletion
 
 from tests.support.answers import Json, assistant, bill_of, conversation_of, user
@@ -245,6 +245,24 @@ def test_s3_3_a_result_that_no_turn_awaits_is_refused(client: OpenAI, upstream: 
     with pytest.raises(BadRequestError) as refused:
         send(client, {**result, "tool_call_id": call_id}, upstream=upstream, conversation=name, **TOOLS)
     assert (refused.value.code, refused.value.param) == ("tool_call_unknown", "messages[0]")
+
+
+def test_s3_4_results_are_sent_again_after_a_broken_stream(client: OpenAI, upstream: MockUpstream) -> None:
+    """The stored answer broke off: a client that retries its delta of results gets another, from their call on."""
+    upstream.reply(tool_calls=[CALL])
+    name = conversation_of(send(client, U1, upstream=upstream, **TOOLS))
+    result: Any = {"role": "tool", "tool_call_id": "call_1", "content": "lit"}
+    for words in ("It is not", "It may"):
+        upstream.reply(text=words, cut_after=3)
+        with pytest.raises(APIError):
+            list(client.chat.completions.create(
+                model="gpt-4o", messages=[result], stream=True, extra_body={"conversation": name, **TOOLS}
+            ))  # fmt: skip
+    loop = [U1, {"role": "assistant", "content": None, "tool_calls": [CALL]}, result]
+    send(client, result, reply="It is lit.", upstream=upstream, conversation=name, **TOOLS)
+    assert upstream.forwarded == loop
+    send(client, U2, upstream=upstream, conversation=name, **TOOLS)
+    assert upstream.forwarded == [*loop, assistant("It is lit."), U2]
 
 
 @pytest.mark.parametrize("wrong", ["conv_" + "0" * 32, "conv_x", "nothing like an id", "", "conv_' OR 1=1 --"])
