@@ -8,7 +8,7 @@ import pytest
 import respx
 
 from gateway.core import errors
-from tests.integration.litellm_calls import ASK, TOOLS, Json, complete, deployment, streamed
+from tests.integration.litellm_calls import ASK, TOOLS, Json, chunks, complete, deployment, streamed
 from tests.support import anthropic_wire as wire
 
 URL = "https://api.anthropic.com/v1/messages"
@@ -192,6 +192,15 @@ async def test_s1_what_the_model_cannot_take_is_refused_and_not_left_out(
     assert caught.value.code == "unsupported_parameter"
     assert caught.value.param == ("messages[2].content[0]" if in_result else "messages[0].content[0]")
     assert not provider.called
+
+
+@pytest.mark.parametrize("words", [[], ["lit"]])
+async def test_s1_a_streams_first_chunk_alone_has_the_role(provider: respx.Route, words: list[str]) -> None:
+    """Also where Claude has nothing to add to a tool's result: SDKs take the message's role from there."""
+    provider.mock(as_stream(wire.message(*map(wire.text, words))))
+    parts = [part async for part in chunks(deployment(SONNET), ASK)]
+    first, *others = [choice["delta"].get("role") for part in parts for choice in part["choices"]]
+    assert (first, any(others)) == ("assistant", False)
 
 
 async def test_s1_9_a_streamed_call_without_a_piece_of_arguments_has_an_empty_object(provider: respx.Route) -> None:

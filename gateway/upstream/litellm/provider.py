@@ -494,6 +494,8 @@ class LitellmChunkStream:
         deployment = self._call.deployment
         async with deadline(deployment.first_byte_timeout):
             self._first = await self._next()
+        for choice in (self._first or {}).get("choices") or ():
+            choice["delta"].setdefault("role", "assistant")  # litellm leaves it out where an answer holds nothing
         self._call.wire.patience = deployment.idle_timeout
 
     async def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
