@@ -318,17 +318,26 @@ def conversation_row(connection: sa.Connection, tenant: str, ref: ConversationRe
     """Reads a tenant's conversation by id or session, with the chain digests of its head; None if there is none."""
     if names.has_nul(ref.conversation_id, ref.session):
         return None
-    table = schema.conversations
-    joined = table.outerjoin(schema.messages, schema.messages.c.id == table.c.head_id)
-    if ref.conversation_id is None:
-        joined = joined.join(schema.sessions, schema.sessions.c.conversation_id == table.c.id)
-    query = sa.select(table, *CHAIN_COLUMNS).select_from(joined).where(table.c.tenant == tenant)
-    if ref.conversation_id is not None:
-        query = query.where(table.c.id == ref.conversation_id)
-    else:
-        named = sa.and_(schema.sessions.c.tenant == tenant, schema.sessions.c.name == ref.session)
-        query = query.where(named)
-    return connection.execute(query).first()
+    by_id = ref.conversation_id is not None
+    named = {"tenant": tenant, "name": ref.conversation_id if by_id else ref.session}
+    return connection.execute(_CONVERSATION_BY_ID if by_id else _CONVERSATION_BY_SESSION, named).first()
+
+
+def _conversation_query(table: sa.FromClause, *named: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """Selects the conversation of `:tenant` that is `named`, from a join that has it."""
+    joined = table.outerjoin(schema.messages, schema.messages.c.id == schema.conversations.c.head_id)
+    query = sa.select(schema.conversations, *CHAIN_COLUMNS).select_from(joined)
+    return query.where(schema.conversations.c.tenant == sa.bindparam("tenant"), *named)
+
+
+_CONVERSATION_BY_ID = _conversation_query(
+    schema.conversations, schema.conversations.c.id == sa.bindparam("name", type_=sa.String)
+)
+_CONVERSATION_BY_SESSION = _conversation_query(
+    schema.conversations.join(schema.sessions, schema.sessions.c.conversation_id == schema.conversations.c.id),
+    schema.sessions.c.tenant == sa.bindparam("tenant"),
+    schema.sessions.c.name == sa.bindparam("name"),
+)
 
 
 def _load(
@@ -360,15 +369,23 @@ def _load(
 
 def _instructions(connection: sa.Connection, row: Any, message_id: str | None) -> tuple[dict[str, Any], ...]:
     """Reads the system messages in force at a message; before the first message those that the conversation names."""
-    messages, table = schema.messages, schema.instructions
-    digest: Any = row.instructions_digest
-    if message_id is not None:
-        digest = sa.select(messages.c.instructions_digest).where(messages.c.id == message_id).scalar_subquery()
-    elif digest is None:
+    if message_id is None and row.instructions_digest is None:
         return ()
-    query = sa.select(table.c.body).where(table.c.conversation_id == row.id, table.c.digest == digest)
-    body = connection.execute(query).scalar()
+    query = _INSTRUCTIONS if message_id is None else _INSTRUCTIONS_AT
+    body = connection.execute(query, {"conversation": row.id, "at": message_id or row.instructions_digest}).scalar()
     return tuple(jsons.loads_stored(body)) if body is not None else ()
+
+
+def _instructions_query(digest: Any) -> sa.Select[Any]:
+    table = schema.instructions
+    of_it = table.c.conversation_id == sa.bindparam("conversation")
+    return sa.select(table.c.body).where(of_it, table.c.digest == digest)
+
+
+_INSTRUCTIONS = _instructions_query(sa.bindparam("at"))
+_INSTRUCTIONS_AT = _instructions_query(
+    sa.select(schema.messages.c.instructions_digest).where(schema.messages.c.id == sa.bindparam("at")).scalar_subquery()
+)
 
 
 def _path(

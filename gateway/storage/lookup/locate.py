@@ -374,14 +374,8 @@ class _PathSearch:
         """Returns the point behind the deepest linked digest; each digest comes with its message's index."""
         if not candidates:
             return None
-        table = schema.message_links
-        where = (
-            table.c.conversation_id == self._conversation,
-            table.c.digest.in_([digest for digest, _ in candidates]),
-        )
-        joined = table.join(schema.messages, schema.messages.c.id == table.c.message_id)
-        query = sa.select(table.c.digest, *CHAIN_COLUMNS).select_from(joined).where(*where)
-        known = {bytes(row.digest): row for row in self._connection.execute(query)}
+        named = {"conversation": self._conversation, "digests": [digest for digest, _ in candidates]}
+        known = {bytes(row.digest): row for row in self._connection.execute(_LINKED, named)}
         return next((resume_behind(known[each], i + 1) for each, i in reversed(candidates) if each in known), None)
 
     def _point(self, message_id: str, kept: int) -> ResumePoint:
@@ -492,6 +486,16 @@ def _choices_query() -> sa.Select[tuple[str]]:
     return query.where(head.c.choice.is_not(None), *where).order_by(table.c.choice)
 
 
+def _linked_query() -> sa.Select[tuple[Any, ...]]:
+    """Selects the messages of a conversation to which `:digests` are linked."""
+    table = schema.message_links
+    of_it = table.c.conversation_id == sa.bindparam("conversation")
+    joined = table.join(schema.messages, schema.messages.c.id == table.c.message_id)
+    query = sa.select(table.c.digest, *CHAIN_COLUMNS).select_from(joined)
+    return query.where(of_it, table.c.digest.in_(sa.bindparam("digests", expanding=True)))
+
+
 _UPWARDS = _upwards_query()
+_LINKED = _linked_query()
 _STEPS = _steps_query()
 _CHOICES = _choices_query()
