@@ -13,7 +13,7 @@ import asyncpg
 import httpx
 import pytest
 
-from tests.support.answers import Json, assistant, http, user
+from tests.support.answers import Json, assistant, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.schemas import locked_file
@@ -49,8 +49,9 @@ class Person:
 
     def ask(self, *messages: Json, **more: Any) -> Json:
         """The answer to a chat."""
-        with http(self.gateway, self.key) as client:
-            answer = client.post("/chat/completions", json={"model": "gpt-4o", "messages": list(messages), **more})
+        answer = self.gateway.post(
+            "/chat/completions", json={"model": "gpt-4o", "messages": list(messages), **more}, key=self.key
+        )
         assert answer.status_code == 200, answer.text
         found: Json = answer.json()
         return found
@@ -63,7 +64,7 @@ class Person:
         body = {"model": "gpt-4o", "messages": list(messages), "stream": True, **more}
         with ExitStack() as held:
             with (
-                http(self.gateway, self.key) as client,
+                self.gateway.http(self.key) as client,
                 client.stream("POST", "/chat/completions", json=body) as answer,
             ):
                 lines = answer.iter_lines()
@@ -115,8 +116,7 @@ def test_s3_7_it_sees_the_abandoned_turn(
         assert forwarded[:3] == [*known, user("left")]
         assert [m["role"] for m in forwarded[3:]] == ["assistant", "user"]
         assert forwarded[3]["content"].startswith("one two")
-    with http(person.gateway, person.key) as client:
-        items = client.get(f"/conversations/{begun}/items", params={"limit": 100}).json()["data"]
+    items = person.gateway.get(f"/conversations/{begun}/items", params={"limit": 100}, key=person.key).json()["data"]
     texts = [item["content"][0]["text"] for item in items if item["type"] == "message"]
     assert texts.count("left") == 1
 
@@ -146,7 +146,7 @@ def test_s3_7_a_stream_that_is_still_read_is_not_waited_for(person: Person, upst
     begun = person.ask(user("hello"))["conversation"]
     upstream.reply(text="one two three four five", stall_after=3)
     body = {"model": "gpt-4o", "messages": [user("reading")], "stream": True, "conversation": begun}
-    with http(person.gateway, person.key) as client, client.stream("POST", "/chat/completions", json=body) as answer:
+    with person.gateway.http(person.key) as client, client.stream("POST", "/chat/completions", json=body) as answer:
         lines = answer.iter_lines()
         while "two" not in next(lines):
             pass
@@ -161,7 +161,7 @@ def test_s3_7_a_key_finds_the_answer_of_a_client_that_left(person: Person, upstr
     gate = threading.Event()
     upstream.reply(text="kept", gate=gate)
     body = {"model": "gpt-4o", "messages": [user("keyed")], "conversation": begun}
-    with http(person.gateway, person.key) as client:
+    with person.gateway.http(person.key) as client:
         headers = {"idempotency-key": person.key}
         with pytest.raises(httpx.ReadTimeout):
             client.post("/chat/completions", json=body, headers=headers, timeout=1.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -51,8 +51,7 @@ def made(gateway: GatewayProcess, **fields: Any) -> Json:
 def asked(
     gateway: GatewayProcess, method: str, path: str, body: Json | None = None, key: str | None = RED, **headers: str
 ) -> httpx.Response:
-    with http(gateway, key) as client:
-        return client.request(method, path, json=body, headers=headers)
+    return gateway.request(method, path, json=body, headers=headers, key=key)
 
 
 def status(gateway: GatewayProcess, key: str | None) -> int:
@@ -102,8 +101,7 @@ def test_s12_1_sql_in_a_key(attacked: GatewayProcess, upstream: MockUpstream) ->
 
 
 def _described(gateway: GatewayProcess) -> list[tuple[str, str]]:
-    with http(gateway, None) as client:
-        paths = client.get(f"{gateway.url}/openapi.json").json()["paths"]
+    paths = gateway.get(f"{gateway.url}/openapi.json", key=None).json()["paths"]
     calls = [(method.upper(), path) for path, methods in paths.items() for method in methods if path not in OPEN_TO_ALL]
     return [(method, re.sub(r"\{[^}]*\}", "x", path)) for method, path in calls if method in METHODS]
 
@@ -303,8 +301,7 @@ def test_s8_every_id_of_another_tenant_is_as_one_that_is_not_there(
     for name, path in (("item_id", "items"), ("attachment_id", "attachments"), ("memory_id", "memory")):
         own[name] = asked(attacked, "GET", f"{at}/{path}").json()["data"][0]["id"]
     own["number"] = "1"
-    with http(attacked, None) as client:
-        paths = client.get(f"{attacked.url}/openapi.json").json()["paths"]
+    paths = attacked.get(f"{attacked.url}/openapi.json", key=None).json()["paths"]
     tried = 0
     for path, methods in paths.items():
         names = re.findall(r"\{([^}]*)\}", path)
@@ -347,8 +344,7 @@ def test_s8_what_is_brought_from_elsewhere_takes_nobodys_place(
     export = asked(attacked, "GET", f"{at}/export").text
     before = asked(attacked, "GET", f"{at}/items").json()
     forged = export.replace("the cat inherits", "blue inherits")
-    with http(attacked, BLUE) as client:
-        found = client.post("/conversations/import", content=forged)
+    found = attacked.post("/conversations/import", content=forged, key=BLUE)
     assert found.status_code == 200, found.text
     assert told["conversation"]["id"] not in [each["id"] for each in map(json.loads, found.text.splitlines())]
     assert asked(attacked, "GET", f"{at}/items").json() == before

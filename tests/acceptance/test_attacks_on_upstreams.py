@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -54,8 +54,7 @@ def baited(untried: GatewayProcess, upstream: MockUpstream) -> GatewayProcess:
 
 
 def ask(gateway: GatewayProcess, path: str, body: Json, key: str = KEY, **headers: str) -> httpx.Response:
-    with http(gateway, key) as client:
-        return client.post(f"/{path}", json=body, headers=headers)
+    return gateway.post(f"/{path}", json=body, headers=headers, key=key)
 
 
 def all_came_with_the_operators_key(upstream: MockUpstream) -> bool:
@@ -202,7 +201,7 @@ def test_s8_a_redirect_of_a_clients_file_or_models_is_not_followed(
     """The same of what is read beside a chat, with the client's own key; and no id leads to another path."""
     moved = Reply(status=302, body=b"", headers={"location": f"{trap.url}/v1/x"})
     upstream.routes.update({"GET /v1/files/file-1": moved, "GET /v1/models": moved})
-    with http(own_key_gateway, "sk-own") as client:
+    with own_key_gateway.http("sk-own") as client:
         for file_id in ("file-1", "../models", "file-1/../../x", "file-1?x=1", "file-1#", "@evil/x", f"{trap.url}/x"):
             part = {"type": "file", "file": {"file_id": file_id}}
             for body in ({**CHAT, "attachments": [{"attachment_id": file_id}]}, {**CHAT, "messages": [user([part])]}):
@@ -262,11 +261,10 @@ def test_s10_16_a_page_that_says_it_comes_by_a_proxy_is_a_page(
         "/organization/costs?start_time=1",
     ):
         for name in proxied:
-            with http(one_gateway, None) as client:
-                headers = {"host": "evil.example:8000", name: "127.0.0.1"}
-                answer = client.get(path, headers=headers)
-                assert answer.status_code == 403, (path, name)
-                assert client.head(path, headers=headers).status_code == 403
+            headers = {"host": "evil.example:8000", name: "127.0.0.1"}
+            answer = one_gateway.get(path, headers=headers, key=None)
+            assert answer.status_code == 403, (path, name)
+            assert one_gateway.request("HEAD", path, headers=headers, key=None).status_code == 403
 
 
 def test_s7_no_answer_leads_to_a_host_that_the_request_names(baited: GatewayProcess, upstream: MockUpstream) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.answers import exact, http
+from tests.support.answers import exact
 from tests.support.command import config_file, gateway_command
 from tests.support.gateway_process import GatewayProcess
 from tests.support.postgres import Postgres
@@ -80,8 +80,7 @@ def test_s6_csv_says_what_clients_were_told(shop: Shop) -> None:
 def test_s6_a_dear_answer_is_stored_as_it_was_told(shop: Shop) -> None:
     """More picodollars than 63 bits hold and more digits than a double has: the same figure everywhere."""
     answer = shop.answers["dear"]
-    with http(shop.gateway, BOB) as client:
-        found = client.get(f"/chat/completions/{answer['id']}")
+    found = shop.gateway.get(f"/chat/completions/{answer['id']}", key=BOB)
     assert exact(found.text)["response_metadata"] == answer["response_metadata"]
     assert exact(found.text)["usage"]["cost"] == answer["usage"]["cost"] == Decimal("12345678.123456789012")
 

@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.support.answers import conversation_of, http, user
+from tests.support.answers import conversation_of, user
 from tests.support.command import config_file, gateway_command
 from tests.support.factory import ClientFactory
 from tests.support.fork_server import ForkServer
@@ -26,7 +26,7 @@ KEYS = [
 
 def test_s8_a_key_may_have_the_tenant_of_callers_without_one(guarded: GatewayProcess) -> None:
     """It keeps what was stored before there were keys, and lists all of it as any key lists its tenant's."""
-    with http(guarded, HEIR) as client:
+    with guarded.http(HEIR) as client:
         for path in ("/conversations", "/chat/completions", "/memory", "/memory/customer/7/conversations"):
             assert client.get(path).json()["object"] == "list", path
 
@@ -47,14 +47,12 @@ def test_s8_without_keys_the_clients_token_goes_to_the_default_upstream(
 
 def test_s8_no_token_is_anonymous(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Without a token the tenant is "anonymous", and no authorization goes up."""
-    with http(own_key_gateway, None) as client:
-        answer = client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK})
-        assert answer.status_code == 200
-        assert "authorization" not in upstream.last.headers
-        again = {"model": "gpt-4o", "messages": ASK, "conversation": answer.json()["conversation"]["id"]}
-        assert client.post("/chat/completions", json=again).status_code == 200
-    with http(own_key_gateway, "sk-someone") as client:
-        assert client.post("/chat/completions", json=again).status_code == 404
+    answer = own_key_gateway.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK}, key=None)
+    assert answer.status_code == 200
+    assert "authorization" not in upstream.last.headers
+    again = {"model": "gpt-4o", "messages": ASK, "conversation": answer.json()["conversation"]["id"]}
+    assert own_key_gateway.post("/chat/completions", json=again, key=None).status_code == 200
+    assert own_key_gateway.post("/chat/completions", json=again, key="sk-someone").status_code == 404
 
 
 def test_s8_keys_are_nowhere_in_the_clear(module_guarded: GatewayProcess, guarded: GatewayProcess) -> None:
@@ -99,7 +97,6 @@ def test_s8_everyones_use_of_an_operators_key_is_said_at_the_start(
             said = [line for line in gateway.log_lines() if line["event"] == "operators_key_is_everyones"]
             assert len(said) == lines
             assert all("OPENAI_API_KEY" in line["reason"] and "auth.keys" in line["reason"] for line in said)
-            with http(gateway, ALICE if keys else None) as client:
+            with gateway.http(ALICE if keys else None) as client:
                 assert client.get("/models").status_code == 200
-            with http(gateway, "sk-other") as client:
-                assert client.get("/models").status_code == (401 if keys else 200)
+            assert gateway.get("/models", key="sk-other").status_code == (401 if keys else 200)

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.support.answers import http, user
+from tests.support.answers import user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -80,8 +80,9 @@ async def test_s12_3_two_processes_exceed_a_budget_by_one_request_at_most(
 
 def spent(gateway: GatewayProcess) -> Decimal:
     """By the ledger."""
-    with http(gateway, "gw-admin-key") as client:
-        found = client.get("/organization/costs", params={"start_time": int(time.time()) - 86400, "limit": 3}).json()
+    found = gateway.get(
+        "/organization/costs", params={"start_time": int(time.time()) - 86400, "limit": 3}, key="gw-admin-key"
+    ).json()
     total = Decimal(0)
     for bucket in found["data"]:
         for result in bucket["results"]:

@@ -7,7 +7,7 @@ import pytest
 from openai import NotFoundError
 from pydantic import BaseModel
 
-from tests.support.answers import Json, bill_of, conversation_of, http, user
+from tests.support.answers import Json, bill_of, conversation_of, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -68,7 +68,7 @@ def test_s9_models(one_gateway: GatewayProcess, own_key_gateway: GatewayProcess,
 
 def test_s1_connections_are_kept(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Twenty requests in a row take one connection to upstream."""
-    with http(one_gateway) as client:
+    with one_gateway.http() as client:
         for _ in range(20):
             assert client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK}).status_code == 200
     assert upstream.connections_opened <= 1
@@ -77,9 +77,8 @@ def test_s1_connections_are_kept(one_gateway: GatewayProcess, upstream: MockUpst
 def test_s1_a_large_answer(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Megabytes come through, streamed or not."""
     text = "0123456789abcde " * 65536
-    with http(one_gateway) as client:
-        upstream.reply(text=text)
-        answer: httpx.Response = client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK})
+    upstream.reply(text=text)
+    answer: httpx.Response = one_gateway.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK})
     assert answer.json()["choices"][0]["message"]["content"] == text
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from gateway.cli import main
 from gateway.core.types.turn import LARGEST_KEPT
-from tests.support.answers import Json, chat, exact, http, user
+from tests.support.answers import Json, chat, exact, user
 from tests.support.command import config_file, gateway_command
 from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
@@ -204,8 +204,7 @@ def test_s13_9_what_is_not_stored_says_why(gateway: GatewayProcess, upstream: Mo
     upstream.reply(text="x")
     unkept = chat(gateway, model="gpt-4o", messages=[user("never kept")], store=False)
     name = kept["conversation"]["id"]
-    with http(gateway) as client:
-        assert client.delete(f"/conversations/{name}").status_code == 200
+    assert gateway.delete(f"/conversations/{name}").status_code == 200
     done = command(gateway, "show", name)
     assert (done.returncode, done.stderr) == (0, "This conversation was deleted. Its bills are left:\n")
     assert kept["response_metadata"]["request_id"] in done.stdout
@@ -280,8 +279,7 @@ def test_s13_9_requests_of_each_api_are_shown(one_gateway: GatewayProcess, upstr
     body: Json = {"model": "gpt-4o", "store": False}
     body |= {"input": "hi"} if api == "responses" else {"max_tokens": 50, "messages": [user("hi")]}
     upstream.reply(text="x")
-    with http(one_gateway) as client:
-        answer = client.post(f"/{api}", json=body)
+    answer = one_gateway.post(f"/{api}", json=body)
     assert answer.status_code == 200, answer.text
     request_id = answer.json()["response_metadata"]["request_id"]
     tail = Tail(one_gateway, "--lines", "1", json=False)

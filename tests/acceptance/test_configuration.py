@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.answers import http, user
+from tests.support.answers import user
 from tests.support.command import config_file, gateway_command
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import GatewayProcess
@@ -71,11 +71,9 @@ def test_s9_the_file_of_a_litellm_proxy(upstream: MockUpstream, tmp_path: Path, 
     env = {"HOUSE_KEY": "sk-house", "MASTER_KEY": "sk-master-key", "GATEWAY_CONFIG": str(path)}
     with GatewayProcess(None, env, directory=tmp_path, fork_server=fork_server) as gateway:
         body = {"model": "house", "messages": [user("hello")]}
-        with http(gateway, "sk-nobody") as client:
-            assert client.post("/chat/completions", json=body).status_code == 401
+        assert gateway.post("/chat/completions", json=body, key="sk-nobody").status_code == 401
         upstream.reply(text="x", usage={"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15})
-        with http(gateway, "sk-master-key") as client:
-            answer = client.post("/chat/completions", json=body).json()
+        answer = gateway.post("/chat/completions", json=body, key="sk-master-key").json()
     assert upstream.last.headers["authorization"] == "Bearer sk-house"
     assert upstream.last.body["model"] == "gpt-4o"
     assert upstream.last.body["temperature"] == 0.25
@@ -111,10 +109,10 @@ def test_s9_a_litellm_file_serves(upstream: MockUpstream, tmp_path: Path, fork_s
     others serve."""
     env = {"LITELLM_MASTER_KEY": "sk-1234", "TEAM_BASE": upstream.base_url, "GATEWAY_CONFIG": str(PRODUCTION)}
     serving = GatewayProcess(None, env, directory=tmp_path, fork_server=fork_server)
-    with serving as gateway, http(gateway, "sk-1234") as client:
+    with serving as gateway:
         body = {"messages": [user("hello")]}
-        assert client.post("/chat/completions", json={**body, "model": "team"}).status_code == 200
-        refused = client.post("/chat/completions", json={**body, "model": "gpt-4o"})
+        assert gateway.post("/chat/completions", json={**body, "model": "team"}, key="sk-1234").status_code == 200
+        refused = gateway.post("/chat/completions", json={**body, "model": "gpt-4o"}, key="sk-1234")
         assert refused.status_code == 404
         assert "AZURE_API_KEY_EU" in refused.json()["error"]["message"]
     assert any("guardrails" in str(line.get("warning")) for line in gateway.log_lines())

@@ -22,7 +22,7 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.types.turn import LedgerEntry, TurnCommit
 from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.store import ConversationStore
-from tests.support.answers import exact, http, usage_of, user
+from tests.support.answers import exact, usage_of, user
 from tests.support.command import gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -69,11 +69,10 @@ def books(module_storage_url: str, module_start_gateway: GatewayFactory, module_
     entries = [random_entry(chance, ["alice", "bob"], TIMES) for _ in range(120)]
     told = [random_entry(chance, ["alice"], TIMES) for _ in range(TOLD)]
     asyncio.run(write(module_storage_url, entries, told))
-    with http(gateway, ALICE) as client:
-        assert client.delete("/conversations/conv_deleted").status_code == 200
-        module_upstream.reply(text="hi", usage=usage_of(1000, 10, prompt_tokens_details={"cached_tokens": 600}))
-        body = {"model": "small", "messages": [user("hello")], "user": "carol"}
-        assert client.post("/chat/completions", json=body).status_code == 200
+    assert gateway.delete("/conversations/conv_deleted", key=ALICE).status_code == 200
+    module_upstream.reply(text="hi", usage=usage_of(1000, 10, prompt_tokens_details={"cached_tokens": 600}))
+    body = {"model": "small", "messages": [user("hello")], "user": "carol"}
+    assert gateway.post("/chat/completions", json=body, key=ALICE).status_code == 200
     return Books(gateway, entries + told)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, assistant, chat, http, user
+from tests.support.answers import Json, assistant, chat, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -32,8 +32,7 @@ def gateway(proxy: CuttingProxy, start_gateway: GatewayFactory) -> GatewayProces
 
 
 def send(gateway: GatewayProcess, key: str, **body: Any) -> httpx.Response:
-    with http(gateway) as client:
-        return client.post("/chat/completions", json={"model": "gpt-4o", **body}, headers={"idempotency-key": key})
+    return gateway.post("/chat/completions", json={"model": "gpt-4o", **body}, headers={"idempotency-key": key})
 
 
 def begun(gateway: GatewayProcess, upstream: MockUpstream) -> Json:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.documents import prose
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -38,7 +38,7 @@ def exported(client: httpx.Client) -> str:
 def test_s14_5_a_file_deleted_while_it_is_used_stays_deleted(
     guarded: GatewayProcess, upstream: MockUpstream, road: str, ends: str
 ) -> None:
-    with http(guarded, ADA) as client, ThreadPoolExecutor(1) as other:
+    with guarded.http(ADA) as client, ThreadPoolExecutor(1) as other:
         made = client.post("/files", files={"file": ("a.md", TEXT.encode())}, data={"purpose": "user_data"}).json()
         reply = upstream.reply(text="Yes.", delay_first=1.0) if ends == "answered" else upstream.reply(status=500)
         answering = other.submit(client.post, "/chat/completions", json=asking(road, made["id"]))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.core.ids import artifact_id
-from tests.support.answers import Json, chat, http, stored, user
+from tests.support.answers import Json, chat, stored, user
 from tests.support.command import gateway_command
 from tests.support.documents import WORDS, prose
 from tests.support.factory import GatewayFactory, default_config
@@ -246,7 +246,7 @@ def test_s5_vectors_are_kept_for_the_next_question_and_go_with_the_conversation(
     assert not asked(upstream)
     assert "embedder" not in again["response_metadata"]["context_utilization"]["planning_usage"]
     assert not any(DOCUMENT[:20] in key or QUESTION in key for key in vectors())
-    with http(gateway) as client:
+    with gateway.http() as client:
         for answer in (first, again):
             assert client.delete(f"/conversations/{answer['conversation']['id']}").status_code == 200
     assert vectors() == []
@@ -333,8 +333,7 @@ def test_s14_7_vectors_of_a_large_document_are_those_of_its_passages(
     _, second = embedded(None, "Hello there.")
 
     def is_indexed() -> bool:
-        with http(gateway) as client:
-            found: Json = client.get(f"/conversations/{first}/attachments").json()["data"][0]
+        found: Json = gateway.get(f"/conversations/{first}/attachments").json()["data"][0]
         return bool(found["index"]["status"] == "ready")
 
     wait_until(is_indexed, "the index")
@@ -342,7 +341,7 @@ def test_s14_7_vectors_of_a_large_document_are_those_of_its_passages(
     counts = [embedded(first, question)[0] for question in questions]
     assert counts[-1] < counts[0], "each question knows what the ones before it have made"
     assert embedded(second, questions[1])[0] < counts[0] // 2, "in another conversation, too"
-    with http(gateway) as client:
+    with gateway.http() as client:
         for conversation in (first, second):
             name = artifact_id(text)
             assert client.delete(f"/conversations/{conversation}/attachments/{name}").status_code == 200

@@ -10,7 +10,7 @@ from openai import OpenAI
 from redis import Redis
 
 from tests.chaos.audit import all_rows
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.command import gateway_command
 from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
@@ -31,8 +31,7 @@ ASKED: Json = {"type": "workflow", "id": "wf_1", "name": f"{CANARY} orders", "al
 
 
 def posted(gateway: GatewayProcess, path: str, body: Json) -> Json:
-    with http(gateway) as client:
-        answer = client.post(path, json=body)
+    answer = gateway.post(path, json=body)
     assert answer.status_code == 200, answer.text
     found: Json = answer.json() if answer.headers["content-type"].startswith("application/json") else {}
     return found
@@ -62,8 +61,7 @@ def lived_in(gateway: GatewayProcess, upstream: MockUpstream) -> str:
     tool = {"type": "function", "function": {"name": "look", "description": CANARY}}
     posted(gateway, f"/conversations/{conversation}/replay", {"from_turn": 2, "parameters": {"tools": [tool]}})
     chat(gateway, user(f"And {CANARY}?"), conversation=conversation, agent={"id": "max", "type": "claude-code"})
-    with http(gateway) as client:
-        client.post(f"/conversations/{conversation}", json={"metadata": {"about": CANARY}, "team_task": CANARY})
+    gateway.post(f"/conversations/{conversation}", json={"metadata": {"about": CANARY}, "team_task": CANARY})
     upstream.handler = None
     return conversation
 
@@ -114,10 +112,9 @@ def test_s12_11_nothing_of_a_whole_conversation_is_kept_in_clear(
     assert in_clear(storage_url) == []
     found, count = cached_in_clear(valkey)
     assert (found, count > 0) == ([], True)
-    with http(gateway) as client:
-        items = client.get(f"/conversations/{conversation}/items").text
-        exported = client.get(f"/conversations/{conversation}/export").text
-        things = client.get(f"/memory?query={CANARY}").text
+    items = gateway.get(f"/conversations/{conversation}/items").text
+    exported = gateway.get(f"/conversations/{conversation}/export").text
+    things = gateway.get(f"/memory?query={CANARY}").text
     assert all(CANARY in text and "\\u001aenc" not in text for text in (items, exported, things))
 
 
@@ -166,9 +163,8 @@ def test_s12_11_the_command_seals_what_was_stored_before(
     assert "nothing is under these keys any more" in command(second, "encrypt")
     assert command(second, "trail", "list", "--action", "storage.encrypted").count("storage.encrypted") == 2
     alone = start(SECOND)
-    with http(alone) as client:
-        assert CANARY in client.get(f"/conversations/{conversation}/items").text
-        assert CANARY in client.get(f"/memory?query={CANARY}").text
+    assert CANARY in alone.get(f"/conversations/{conversation}/items").text
+    assert CANARY in alone.get(f"/memory?query={CANARY}").text
 
 
 def test_s13_9_a_search_of_sealed_text_says_that_it_can_find_none(start: Callable[..., GatewayProcess]) -> None:

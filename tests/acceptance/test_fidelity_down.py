@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.exact_json import MODES, ODD, Number, as_written, keys_in_order
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -57,22 +57,21 @@ def test_s1_an_answer_comes_down_as_written(
     """Every message of every choice, known fields and unknown, numbers and key order; and so it is stored."""
     raw = ANSWER % {b"odd": ODD, b"message": MESSAGES[name], b"logprobs": LOGPROBS}
     upstream.reply(body=raw)
-    with http(one_gateway) as client:
-        body = {"model": "gpt-4o", "messages": [user("hi")], "n": 2, "context": {"mode": mode}}
-        answer = client.post("/chat/completions", json=body)
-        assert answer.status_code == 200, answer.text
-        got, meant = as_written(answer.content), as_written(raw)
-        for each in meant["choices"]:
-            each["message"].setdefault("role", "assistant")  # one that has none can be sent again, too
-        expected = {k: v for k, v in meant.items() if k not in OURS}
-        assert {k: v for k, v in got.items() if k not in OURS} == expected
-        assert keys_in_order(got["choices"]) == keys_in_order(meant["choices"])
-        assert {k: v for k, v in got["usage"].items() if k not in ("cost", "cost_details")} == meant["usage"]
-        added = {"response_metadata"} if mode == "off" else {"response_metadata", "conversation"}
-        assert set(got) - set(meant) == added
-        if mode != "off":
-            found = as_written(client.get(f"/chat/completions/{got['id']}").content)
-            assert found["choices"] == meant["choices"]
+    body = {"model": "gpt-4o", "messages": [user("hi")], "n": 2, "context": {"mode": mode}}
+    answer = one_gateway.post("/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    got, meant = as_written(answer.content), as_written(raw)
+    for each in meant["choices"]:
+        each["message"].setdefault("role", "assistant")  # one that has none can be sent again, too
+    expected = {k: v for k, v in meant.items() if k not in OURS}
+    assert {k: v for k, v in got.items() if k not in OURS} == expected
+    assert keys_in_order(got["choices"]) == keys_in_order(meant["choices"])
+    assert {k: v for k, v in got["usage"].items() if k not in ("cost", "cost_details")} == meant["usage"]
+    added = {"response_metadata"} if mode == "off" else {"response_metadata", "conversation"}
+    assert set(got) - set(meant) == added
+    if mode != "off":
+        found = as_written(one_gateway.get(f"/chat/completions/{got['id']}").content)
+        assert found["choices"] == meant["choices"]
 
 
 def chunk(choices: bytes, rest: bytes = b"") -> bytes:
@@ -172,8 +171,7 @@ def test_s1_a_stream_comes_down_as_written(
     choices = 2 if name == "interleaved choices" else 1
     body: Json = {"model": "gpt-4o", "messages": [user("hi")], "n": choices, "stream": True, "context": {"mode": mode}}
     body |= {"stream_options": {"include_usage": True}} if asked else {}
-    with http(one_gateway) as client:
-        answer = client.post("/chat/completions", json=body)
+    answer = one_gateway.post("/chat/completions", json=body)
     assert answer.status_code == 200, answer.text
     got = events_of(answer.content)
     meant = [as_written(each) for each in sent]
@@ -223,18 +221,17 @@ STORED: dict[str, Json] = {
 def test_s1_a_streamed_answer_is_kept_whole(one_gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
     """What a model needs back is put together from its fragments and stands in front of the next delta."""
     upstream.reply(raw_sse=sse([*STREAMS[name], USAGE % COUNTED]))
-    with http(one_gateway) as client:
-        body = {"model": "gpt-4o", "messages": [user("hi")], "stream": True}
-        answer = client.post("/chat/completions", json=body)
-        first = json.loads(answer.text.partition("\n\n")[0].removeprefix("data: "))
-        found = client.get(f"/chat/completions/{first['id']}").json()
-        results = [
-            {"role": "tool", "tool_call_id": call["id"], "content": "r"} for call in STORED[name].get("tool_calls", [])
-        ]
-        if "function_call" in STORED[name]:
-            results = [{"role": "function", "name": STORED[name]["function_call"]["name"], "content": "r"}]
-        again = {"model": "gpt-4o", "messages": results or [user("more")], "conversation": first["conversation"]}
-        assert client.post("/chat/completions", json=again).status_code == 200
+    body = {"model": "gpt-4o", "messages": [user("hi")], "stream": True}
+    answer = one_gateway.post("/chat/completions", json=body)
+    first = json.loads(answer.text.partition("\n\n")[0].removeprefix("data: "))
+    found = one_gateway.get(f"/chat/completions/{first['id']}").json()
+    results = [
+        {"role": "tool", "tool_call_id": call["id"], "content": "r"} for call in STORED[name].get("tool_calls", [])
+    ]
+    if "function_call" in STORED[name]:
+        results = [{"role": "function", "name": STORED[name]["function_call"]["name"], "content": "r"}]
+    again = {"model": "gpt-4o", "messages": results or [user("more")], "conversation": first["conversation"]}
+    assert one_gateway.post("/chat/completions", json=again).status_code == 200
     meant = {"role": "assistant", **STORED[name]}
     goes_up = {"role": "assistant", "content": "ye"} if name == "audio" else meant  # no upstream takes its own audio
     for message, whole in ((found["choices"][0]["message"], meant), (upstream.last.body["messages"][1], goes_up)):
@@ -251,9 +248,8 @@ NOT_DOWN = {"set-cookie": "a=b", "server": "cloudflare", "x-internal": "1", "cf-
 def test_s1_headers_come_down(one_gateway: GatewayProcess, upstream: MockUpstream, mode: str, streamed: bool) -> None:
     """`x-ratelimit-*`, `openai-*` and `retry-after`, whatever their values; the rest is between the two servers."""
     upstream.reply(text="x", headers={**DOWN, **NOT_DOWN})
-    with http(one_gateway) as client:
-        body = {"model": "gpt-4o", "messages": [user("hi")], "stream": streamed, "context": {"mode": mode}}
-        found = client.post("/chat/completions", json=body).headers
+    body = {"model": "gpt-4o", "messages": [user("hi")], "stream": streamed, "context": {"mode": mode}}
+    found = one_gateway.post("/chat/completions", json=body).headers
     assert {name: found[name] for name in DOWN} == DOWN
     assert not [name for name, value in NOT_DOWN.items() if found.get(name) == value]
     assert found["x-request-id"].startswith("req_")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.exact_json import MODES, ODD, as_written, keys_in_order
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
@@ -28,8 +28,7 @@ def test_s1_every_value_goes_up_as_written(
 ) -> None:
     """Unknown fields at the top, in messages, parts, calls and tools: numbers, key order, empty values, characters."""
     raw = BODY % {b"odd": ODD, b"stream": stream}
-    with http(one_gateway) as client:
-        answer = client.post("/chat/completions", content=raw, headers={"x-context-mode": mode})
+    answer = one_gateway.post("/chat/completions", content=raw, headers={"x-context-mode": mode})
     assert answer.status_code == 200, answer.text
     sent, meant = as_written(upstream.last.raw), as_written(raw)
     if stream == b"true":
@@ -45,10 +44,9 @@ def test_s1_every_value_is_put_back_as_written(gateway: GatewayProcess, upstream
     first += b'"content": "hi", "x": %b}]}' % ODD
     said = b'{"role": "assistant", "content": "so", "x": %b}' % ODD
     upstream.reply(body=b'{"id": "u", "object": "chat.completion", "choices": [{"index": 0, "message": %b}]}' % said)
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", content=first).json()
-        more = {"model": "gpt-4o", "messages": [user("more")], "conversation": answer["conversation"]}
-        client.post("/chat/completions", json=more)
+    answer = gateway.post("/chat/completions", content=first).json()
+    more = {"model": "gpt-4o", "messages": [user("more")], "conversation": answer["conversation"]}
+    gateway.post("/chat/completions", json=more)
     meant = [*as_written(first)["messages"], as_written(said), user("more")]
     assert as_written(upstream.last.raw)["messages"] == meant
 
@@ -89,8 +87,7 @@ BODIES: dict[str, Json] = {
 def test_s1_every_parameter_goes_up(one_gateway: GatewayProcess, upstream: MockUpstream, mode: str, name: str) -> None:
     """Known or not, nothing is checked, changed or added that the gateway has no business with."""
     body = {"model": "gpt-4o", "messages": [user("hi")], **BODIES[name]}
-    with http(one_gateway) as client:
-        answer = client.post("/chat/completions", json={**body, "context": {"mode": mode}})
+    answer = one_gateway.post("/chat/completions", json={**body, "context": {"mode": mode}})
     assert answer.status_code == 200, answer.text
     assert upstream.last.body == body
 
@@ -102,8 +99,7 @@ def test_s6_options_of_a_stream_go_up(
 ) -> None:
     """The client's own, with usage asked for in any case; a chunk with it goes to who asked alone."""
     body = {"model": "gpt-4o", "messages": [user("hi")], "stream": True, "stream_options": options}
-    with http(one_gateway) as client:
-        answer = client.post("/chat/completions", json={**body, "context": {"mode": mode}})
+    answer = one_gateway.post("/chat/completions", json={**body, "context": {"mode": mode}})
     assert upstream.last.body == {**body, "stream_options": {**(options or {}), "include_usage": True}}
     assert '"choices":[]' not in answer.text
 
@@ -124,9 +120,8 @@ def test_s1_every_part_goes_up(one_gateway: GatewayProcess, upstream: MockUpstre
     """Images, sound and parts that nobody here knows; no URL in them is fetched (the mock has none of these paths)."""
     upstream.strict = False
     messages = [{"role": "system", "content": PARTS[name][:1]}, user(PARTS[name])]
-    with http(one_gateway) as client:
-        body = {"model": "gpt-4o", "messages": messages, "context": {"mode": mode}}
-        assert client.post("/chat/completions", json=body).status_code == 200
+    body = {"model": "gpt-4o", "messages": messages, "context": {"mode": mode}}
+    assert one_gateway.post("/chat/completions", json=body).status_code == 200
     assert upstream.last.body["messages"] == messages
     assert len(upstream.requests) == 1
 
@@ -139,9 +134,8 @@ NOT_UP = {"cookie": "a=b", "x-context-planning": "never", "x-private": "mine"}
 def test_s1_headers_go_up(one_gateway: GatewayProcess, upstream: MockUpstream, mode: str, streamed: bool) -> None:
     """`OpenAI-Organization`, `-Project` and `-Beta`; none of the gateway's own, no cookie, no `Host` of the gateway."""
     sent = {"openai-organization": "org-1", "openai-project": "p", "openai-beta": "a=v2", "x-context-mode": mode}
-    with http(one_gateway) as client:
-        body = {"model": "gpt-4o", "messages": [user("hi")], "stream": streamed}
-        client.post("/chat/completions", json=body, headers={**sent, **NOT_UP})
+    body = {"model": "gpt-4o", "messages": [user("hi")], "stream": streamed}
+    one_gateway.post("/chat/completions", json=body, headers={**sent, **NOT_UP})
     found = upstream.last.headers
     assert [found.get(name) for name in sent] == ["org-1", "p", "a=v2", None]
     assert not set(NOT_UP) & set(found)
@@ -157,9 +151,8 @@ relaying_gateway = shared_gateway({"upstream": {"unlisted": "relay"}})
 def test_s1_a_model_that_is_not_listed(relaying_gateway: GatewayProcess, upstream: MockUpstream, mode: str) -> None:
     """Relayed, it goes to the default upstream under its own name, with the client's key; its cost is unknown, not
     0."""
-    with http(relaying_gateway, "sk-client") as client:
-        body = {"model": "vendor/new-model:free", "messages": [user("hi")], "context": {"mode": mode}}
-        answer = client.post("/chat/completions", json=body).json()
+    body = {"model": "vendor/new-model:free", "messages": [user("hi")], "context": {"mode": mode}}
+    answer = relaying_gateway.post("/chat/completions", json=body, key="sk-client").json()
     assert upstream.last.body == {"model": "vendor/new-model:free", "messages": [user("hi")]}
     assert upstream.last.headers["authorization"] == "Bearer sk-client"
     assert answer["response_metadata"]["cost"]["priced"] is False

@@ -8,7 +8,7 @@ from typing import Any
 
 from openai import OpenAI
 
-from tests.support.answers import Json, chat, http, user
+from tests.support.answers import Json, chat, user
 from tests.support.command import gateway_command
 from tests.support.documents import text_of
 from tests.support.gateway_process import GatewayProcess
@@ -48,8 +48,7 @@ def test_s14_5_files_are_listed_and_shown(guarded: GatewayProcess, upstream: Moc
     for file_id, key in ((first, ADA), (again, ADA), (others, BOB)):
         with OpenAI(base_url=guarded.base_url, api_key=key) as client:
             client.files.wait_for_processing(file_id, poll_interval=0.05)
-    with http(guarded, ADA) as client:
-        told = client.get(f"/files/{first}").json()
+    told = guarded.get(f"/files/{first}", key=ADA).json()
     listed = read(guarded, "ls", "--limit", "2")
     assert ([each["id"] for each in listed["data"]], listed["has_more"]) == ([others, again], True)
     listed = read(guarded, "ls", "--tenant", "acme")
@@ -87,8 +86,7 @@ def test_s14_5_a_file_that_is_removed_is_gone_as_if_its_owner_had_deleted_it(
     ]
     assert FACT in text_of(upstream.last.body)
     assert read(guarded, "rm", file_id) == {"id": file_id, "object": "file", "deleted": True}
-    with http(guarded, ADA) as client:
-        assert client.get(f"/files/{file_id}").status_code == 404
+    assert guarded.get(f"/files/{file_id}", key=ADA).status_code == 404
     for conversation in conversations:
         asked(guarded, messages=[user("And now?")], conversation=conversation)
         assert "zanzibar" not in json.dumps(upstream.last.body)
@@ -107,10 +105,8 @@ def test_s14_5_a_file_is_uploaded_for_a_tenant(guarded: GatewayProcess) -> None:
     put = read(guarded, "put", str(path), "--tenant", "acme", "--purpose", "assistants", "--expires", "3600")
     assert (put["filename"], put["bytes"], put["tenant"]) == ("lamp.txt", len(FACT), "acme")
     for key, found in ((ADA, 200), (BOB, 404)):
-        with http(guarded, key) as client:
-            assert client.get(f"/files/{put['id']}").status_code == found
-    with http(guarded, ADA) as client:
-        assert client.get(f"/files/{put['id']}/content").text == FACT
+        assert guarded.get(f"/files/{put['id']}", key=key).status_code == found
+    assert guarded.get(f"/files/{put['id']}/content", key=ADA).text == FACT
     assert "No such file" in run(guarded, "put", str(path) + "-none", "--tenant", "acme", status=1).stderr
     assert "--tenant" in run(guarded, "put", str(path), status=2).stderr
     month = read(guarded, "put", str(path), "--tenant", "acme", "--expires", str(30 * 86_400))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.answers import Json, exact, http, read_stream, user, wait_for_bill
+from tests.support.answers import Json, exact, read_stream, user, wait_for_bill
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -86,8 +86,7 @@ def module_guarded(module_start_gateway: GatewayFactory, packages: dict[str, str
 
 
 def post(gateway: GatewayProcess, text: str, **more: object) -> tuple[int, Json]:
-    with http(gateway) as client:
-        response = client.post("/chat/completions", json={"model": "gpt-4o", "messages": [user(text)], **more})
+    response = gateway.post("/chat/completions", json={"model": "gpt-4o", "messages": [user(text)], **more})
     return response.status_code, exact(response.content)
 
 
@@ -123,7 +122,7 @@ def test_s12_9_answers_are_looked_at_whole_and_as_they_come(guarded: GatewayProc
     assert "forbidden" not in told.text
     assert told.text
     upstream.reply(text="This is forbidden.", usage={"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10})
-    with http(guarded) as client:
+    with guarded.http() as client:
         refused = client.post("/chat/completions", json={"model": "gpt-4o", "messages": [user("Hi")]})
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "content_refused")
         name = refused.headers["x-request-id"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -77,7 +77,7 @@ def events(hooked: Path, name: str) -> list[Json]:
 
 def test_s11_6_hooks_are_told_and_hold_nobody_up(gateway: GatewayProcess, upstream: MockUpstream, hooked: Path) -> None:
     """§11.6: a hook that is slow, and one that ends in any way, cost the answer nothing, and other hooks only time."""
-    with http(gateway, "sk-hooks") as client:
+    with gateway.http("sk-hooks") as client:
         team = client.post("/conversations", json={"team_task": "Ship it."}).json()
         upstream.reply(text="Hello!")
         body = {"model": "gpt-4o", "messages": [user("Hi")], "agent": "max", "conversation": team["id"]}
@@ -110,8 +110,7 @@ def test_s11_6_hooks_are_told_and_hold_nobody_up(gateway: GatewayProcess, upstre
 
 def test_s13_8_hooks_are_told_of_relayed_calls(gateway: GatewayProcess, upstream: MockUpstream, hooked: Path) -> None:
     """§13.8: by their bill alone."""
-    with http(gateway, "sk-hooks") as client:
-        answer = client.post("/embeddings", json={"model": "gpt-4o", "input": "x"})
+    answer = gateway.post("/embeddings", json={"model": "gpt-4o", "input": "x"}, key="sk-hooks")
     wait_until(lambda: len(events(hooked, "request_settled")) == 1, "the relayed call")
     (told,) = events(hooked, "request_settled")
     assert told["request_id"] == answer.headers["x-request-id"]
@@ -120,7 +119,7 @@ def test_s13_8_hooks_are_told_of_relayed_calls(gateway: GatewayProcess, upstream
 
 def test_s11_2_assemblers_of_third_parties(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """§11.2: they are found by their type; one that fails, or cannot be loaded, costs its wording alone."""
-    with http(gateway, "sk-types") as client:
+    with gateway.http("sk-types") as client:
 
         def read(agent_type: str) -> tuple[list[Json], list[str]]:
             agent = {"id": "max", "type": agent_type}
@@ -137,7 +136,7 @@ def test_s12_3_a_hook_is_told_once_of_a_budget_that_is_used_up(
     gateway: GatewayProcess, upstream: MockUpstream, hooked: Path
 ) -> None:
     """Each process tells it once in a period."""
-    with http(gateway, "sk-hooks") as client:
+    with gateway.http("sk-hooks") as client:
         body = {"model": "gpt-4o", "messages": [user("Hi")], "user": "spender", "store": False}
         for _ in range(3):
             upstream.reply(text="ok")

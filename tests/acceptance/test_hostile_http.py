@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.answers import http, user
+from tests.support.answers import user
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -26,8 +26,7 @@ def raw(head: str, body: bytes = b"") -> bytes:
 
 
 def serves_on(gateway: GatewayProcess) -> bool:
-    with http(gateway) as client:
-        return client.post("/chat/completions", content=CHAT).status_code == 200
+    return gateway.post("/chat/completions", content=CHAT).status_code == 200
 
 
 SMUGGLED = get("/v1/models")
@@ -190,8 +189,7 @@ PATHS = [
 @pytest.mark.parametrize("path", PATHS, ids=[p[:50] for p in PATHS])
 def test_s7_odd_paths_find_nothing(gateway: GatewayProcess, path: str) -> None:
     """§7, §8: 404 whatever the path or id holds: SQL, wildcards, zero bytes, half characters, `..`."""
-    with http(gateway) as client:
-        assert client.post("/chat/completions", content=CHAT).status_code == 200  # there is a row to be found
+    assert gateway.post("/chat/completions", content=CHAT).status_code == 200  # there is a row to be found
     with RawClient(gateway) as raw_client:
         answer = raw_client.ask(get(path, "authorization: Bearer sk-test"))
         assert answer.status == 404, answer.body
@@ -201,10 +199,9 @@ def test_s7_odd_paths_find_nothing(gateway: GatewayProcess, path: str) -> None:
 @pytest.mark.parametrize("query", ["agent=%00", "agent=a%00b", "model=%00", "metadata[a%00]=%00"])
 def test_s7_a_zero_byte_in_a_filter_finds_nothing(gateway: GatewayProcess, query: str) -> None:
     """§7: on PostgreSQL, too, which takes none."""
-    with http(gateway) as client:
-        answer = client.get(f"/chat/completions?{query}")
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["data"] == []
+    answer = gateway.get(f"/chat/completions?{query}")
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["data"] == []
 
 
 HEADERS = {
@@ -221,8 +218,7 @@ HEADERS = {
 def test_s7_a_parameter_that_is_no_conversation_is_in_no_header(
     one_gateway: GatewayProcess, path: str, asked: str
 ) -> None:
-    with http(one_gateway) as client:
-        answer = client.get(f"/{path}?conversation={asked}")
+    answer = one_gateway.get(f"/{path}?conversation={asked}")
     assert answer.status_code == 200
     assert "x-conversation-id" not in answer.headers
     assert "x-own" not in answer.headers
@@ -346,8 +342,7 @@ def test_s7_nothing_of_a_body_becomes_a_header(
     """§7: line ends in ids and names reach no header of the answer, and none of the request upstream."""
     more = {"context": {"session": value}} if field == "session" else {field: value}
     body = {"model": "gpt-4o", "messages": [user("hello")], **more}
-    with http(one_gateway) as client:
-        answer = client.post("/chat/completions", json=body)
+    answer = one_gateway.post("/chat/completions", json=body)
     assert answer.status_code in (200, 400, 404), answer.text
     assert "set-cookie" not in answer.headers
     assert "set-cookie" not in str([chat.headers for chat in upstream.chats])
@@ -412,6 +407,5 @@ def test_s8_3_files_of_callers_without_a_key_are_listed_on_this_machine_alone(li
     """They are one tenant, and a file's id is all that keeps it from the others. A client's own key is a tenant."""
     beyond = {"x-forwarded-for": "10.0.0.9"}
     for token, headers, expected in ((None, {}, 200), (None, beyond, 401), ("sk-own", beyond, 200)):
-        with http(limited, token) as client:
-            answer = client.get("/files", headers=headers)
+        answer = limited.get("/files", headers=headers, key=token)
         assert answer.status_code == expected, answer.text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from httpx import TransportError
 
-from tests.support.answers import http, user
+from tests.support.answers import user
 from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -129,8 +129,7 @@ def test_s7_slow_senders_do_not_starve_others(
             slow = [stack.enter_context(RawClient(gateway)) for _ in range(300)]
             for number, client in enumerate(slow):
                 client.send(SLOW["the body"] if number % 2 else SLOW["the headers"])
-            with http(gateway) as other:
-                assert other.post("/chat/completions", content=CHAT).status_code == 200
+            assert gateway.post("/chat/completions", content=CHAT).status_code == 200
             if gateway is impatient:
                 assert {client.answer().status for client in slow} == {408}
 
@@ -172,18 +171,16 @@ def test_s7_two_thousand_idle_connections(one_gateway: GatewayProcess, upstream:
     with ExitStack() as stack:
         for _ in range(2_000):
             stack.enter_context(RawClient(one_gateway))
-        with http(one_gateway) as client:
-            assert client.post("/chat/completions", content=CHAT).status_code == 200
+        assert one_gateway.post("/chat/completions", content=CHAT).status_code == 200
         assert one_gateway.rss_mb() - before < 60
 
 
 def serves(gateway: GatewayProcess) -> bool:
     """Whether a new client gets an answer now."""
-    with http(gateway) as client:
-        try:
-            return client.post("/chat/completions", content=CHAT).status_code == 200
-        except TransportError:
-            return False
+    try:
+        return gateway.post("/chat/completions", content=CHAT).status_code == 200
+    except TransportError:
+        return False
 
 
 def test_s7_more_connections_than_files(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, http, stored, user
+from tests.support.answers import Json, stored, user
 from tests.support.factory import GatewayFactory, default_config
 from tests.support.faults import words
 from tests.support.gateway_process import GatewayProcess
@@ -41,15 +41,13 @@ def hasty(module_hasty: GatewayProcess, upstream: MockUpstream) -> Iterator[Gate
     logged = len(module_hasty.log_text())
     yield module_hasty
     wait_until(lambda: upstream.in_flight == 0, "the end of all upstream calls")
-    with http(module_hasty) as client:
-        after = client.post("/chat/completions", json=CHAT)
+    after = module_hasty.post("/chat/completions", json=CHAT)
     assert (after.status_code, after.json()["choices"][0]["message"]["content"]) == (200, "echo: hello")
     assert "Traceback" not in module_hasty.log_text()[logged:], "it was no fault of our own"
 
 
 def ask(gateway: GatewayProcess, streamed: bool, **more: Any) -> httpx.Response:
-    with http(gateway) as client:
-        return client.post("/chat/completions", json={**CHAT, "stream": streamed, **more})
+    return gateway.post("/chat/completions", json={**CHAT, "stream": streamed, **more})
 
 
 def error_of(answer: httpx.Response) -> Json:
@@ -133,10 +131,9 @@ def test_s3_an_answer_in_another_role_is_remembered_as_the_assistants(
     """§3.1, I3: nothing that no provider would take back is put in front of the next question."""
     upstream.reply(message={"role": "tool", "content": "yes"})
     body = {"model": "gpt-4o", "messages": [user("is it so?")]}
-    with http(one_gateway) as client:
-        first = client.post("/chat/completions", json={**body, "stream": streamed})
-        conversation = first.headers["x-conversation-id"]
-        second = client.post("/chat/completions", json={**body, "conversation": conversation})
+    first = one_gateway.post("/chat/completions", json={**body, "stream": streamed})
+    conversation = first.headers["x-conversation-id"]
+    second = one_gateway.post("/chat/completions", json={**body, "conversation": conversation})
     assert second.status_code == 200, second.text
     assert upstream.last.body is not None
     assert upstream.last.body["messages"][1] == {"role": "assistant", "content": "yes"}

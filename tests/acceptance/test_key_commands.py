@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, http, status
+from tests.support.answers import Json, status
 from tests.support.command import gateway_command
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
@@ -35,8 +35,7 @@ def test_s12_1_the_first_key_is_made_by_the_command(keyed: GatewayProcess) -> No
     """An administrator's; with it the API makes others."""
     assert [status(keyed, each, "small") for each in (None, "sk-own", "sk-gw-" + "x" * 43)] == [401, 401, 401]
     key = run(keyed, "keys", "create", "--tenant", "ops", "--role", "admin", "--quiet").stdout.strip()
-    with http(keyed, key) as client:
-        made = client.post("/gateway/keys", json={"name": "Ann's"}).json()
+    made = keyed.post("/gateway/keys", json={"name": "Ann's"}, key=key).json()
     assert (made["tenant"], made["created_by"] is not None) == ("ops", True)
     assert status(keyed, made["key"], "small") == 200
     assert "made at runtime" in gateway_check(keyed)
@@ -109,8 +108,7 @@ configured = shared_gateway({"auth": {"keys": [{"key": "of-the-file-1234", "tena
 def test_s12_1_keys_of_the_configuration_are_listed_after_others(configured: GatewayProcess) -> None:
     """§13.9: marked, under the ids that bills name."""
     made = read(configured, "create", "--tenant", "acme", "--role", "admin")
-    with http(configured, made["key"]) as client:
-        served = client.get("/gateway/keys").json()["data"]
+    served = configured.get("/gateway/keys", key=made["key"]).json()["data"]
     listed = read(configured, "list", "--tenant", "acme")["data"]
     assert [(each["id"], each["source"]) for each in listed] == [(each["id"], each["source"]) for each in served]
     assert listed[1]["source"] == "configuration"

@@ -6,7 +6,6 @@ import httpx
 import orjson
 import pytest
 
-from tests.support.answers import http
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -40,8 +39,7 @@ def _ask(gateway: GatewayProcess, document: str) -> httpx.Response:
         "messages": [{"role": "user", "content": "Where is the spare key of the Skerrow station kept?"}],
         "attachments": [{"title": "The book", "content": document}],
     }
-    with http(gateway) as client:
-        return client.post("/chat/completions", content=orjson.dumps(body), timeout=120)
+    return gateway.post("/chat/completions", content=orjson.dumps(body), timeout=120)
 
 
 def test_s7_a_document_of_fifty_megabytes(warm_gateway: GatewayProcess, upstream: MockUpstream, document: str) -> None:
@@ -62,7 +60,7 @@ def test_s7_a_streamed_answer_has_a_limit_of_its_size(start_gateway: GatewayFact
     chunk = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o", "choices": [piece]}
     upstream.reply(chunks=[chunk] * 70)
     body = {"model": "gpt-4o", "stream": True, "store": False, "messages": [{"role": "user", "content": "much"}]}
-    with http(gateway) as client, client.stream("POST", "/chat/completions", json=body, timeout=120) as answer:
+    with gateway.http() as client, client.stream("POST", "/chat/completions", json=body, timeout=120) as answer:
         size, tail = 0, ""
         for text in answer.iter_text():
             size += len(text)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.audit import rows
-from tests.support.answers import Json, http, raw_request, stored, user
+from tests.support.answers import Json, raw_request, stored, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.leaving import check_that_cancelled_streams_leave_no_trace, check_that_leaving_clients_leave_no_trace
@@ -78,8 +78,7 @@ def test_s7_a_client_that_leaves_cancels_the_upstream(
     request_id = request_id_in(leavers[0].received)
     if number == 1 and request_id:
         assert stored(one_gateway, request_id)["status"] == status
-    with http(one_gateway) as client:
-        answer = client.post("/chat/completions", json={"model": "small", "messages": [user("next")]})
+    answer = one_gateway.post("/chat/completions", json={"model": "small", "messages": [user("next")]})
     assert answer.status_code == 200
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.answers import Json, http, stored, user
+from tests.support.answers import Json, stored, user
 from tests.support.command import config_file, gateway_command
 from tests.support.factory import default_config
 from tests.support.gateway_process import GatewayProcess, scrubbed_environment, shared_fork_server
@@ -105,8 +105,7 @@ def test_s9_on_a_terminal_the_log_is_for_people(tmp_path: Path, upstream: MockUp
 def test_s9_elsewhere_it_is_json_with_the_same_fields(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Tokens, cost and strategy are those of the bill, streamed or not, and where the upstream failed."""
     for streamed in (False, True):
-        with http(one_gateway) as client:
-            answer = client.post("/chat/completions", json={**CHAT, "stream": streamed})
+        answer = one_gateway.post("/chat/completions", json={**CHAT, "stream": streamed})
         line = one_gateway.logged(answer.headers["x-request-id"])
         bill = stored(one_gateway, answer.headers["x-request-id"])["response_metadata"]
         figures = {name: line[name] for name in ("prompt_tokens", "completion_tokens", "cost", "strategy")}
@@ -118,8 +117,7 @@ def test_s9_elsewhere_it_is_json_with_the_same_fields(one_gateway: GatewayProces
         }
         assert (line["model"], line["conversation_id"]) == ("small", bill["conversation_id"])
     upstream.reply(text="a b c", cut_after=40)
-    with http(one_gateway) as client:
-        answer = client.post("/chat/completions", json=CHAT)
+    answer = one_gateway.post("/chat/completions", json=CHAT)
     line = one_gateway.logged(answer.headers["x-request-id"])
     assert (line["error_code"], line["cost"] > 0) == ("upstream_interrupted", True)
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from anthropic.types import ModelInfo
 
-from tests.support.answers import Json, http, used, user
+from tests.support.answers import Json, used, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.messages import TOOL, ask, asked, post, put_together, sdk, streamed, whole
 from tests.support.mock_upstream import MockUpstream
@@ -47,8 +47,7 @@ def test_s10_7_the_sdks_own_methods(one_gateway: GatewayProcess, upstream: MockU
     (ended,) = [event for event in told if event.type == "message_delta"]
     bill: Any = (ended.model_extra or {})["response_metadata"]
     assert bill["cost"]["total_cost"] > 0
-    with http(one_gateway) as client_of_chats:
-        stored = client_of_chats.get(f"/chat/completions/{final.id}").json()
+    stored = one_gateway.get(f"/chat/completions/{final.id}").json()
     assert (stored["id"], stored["response_metadata"]) == (f"chatcmpl-{final.id[4:]}", bill)
     assert final.usage.output_tokens == plain.usage.output_tokens > 0
 
@@ -80,8 +79,7 @@ def test_s10_7_a_tool_loop(one_gateway: GatewayProcess, upstream: MockUpstream, 
     assert [each["role"] for each in sent] == ["user", "assistant", "tool", "tool", "user"]
     assert [each["content"] for each in sent[2:]] == ["rain", "sun", "Go on."]
     assert upstream.last.body["tools"][0]["function"]["parameters"] == TOOL["input_schema"]
-    with http(one_gateway) as client:
-        items = client.get(f"/conversations/{first['conversation']['id']}/items", params={"order": "asc"}).json()
+    items = one_gateway.get(f"/conversations/{first['conversation']['id']}/items", params={"order": "asc"}).json()
     kinds = [
         "message",
         "message",
@@ -182,9 +180,8 @@ def test_s10_7_a_conversation_goes_on_as_a_chat(one_gateway: GatewayProcess, ups
         {"role": "user", "content": "So?"},
     ]
     first = whole(one_gateway, asked(messages=turns))
-    with http(one_gateway) as client:
-        again = {"model": "gpt-4o", "messages": [user("And?")], "conversation": first["conversation"]["id"]}
-        told = client.post("/chat/completions", json=again).json()
+    again = {"model": "gpt-4o", "messages": [user("And?")], "conversation": first["conversation"]["id"]}
+    told = one_gateway.post("/chat/completions", json=again).json()
     assert told["conversation"] == first["conversation"]
     assert not upstream.violations
     sent = upstream.last.body["messages"]
@@ -220,9 +217,8 @@ def test_s10_7_a_session_of_claude_code(one_gateway: GatewayProcess, upstream: M
     other = whole(one_gateway, asked("one", metadata={"user_id": "user_ab_account__session_5d1f0a52-2222"}))
     assert other["conversation"] != first["conversation"]
     assert upstream.last.body["user"] == "user_ab_account_"
-    with http(one_gateway) as client:
-        chat = {"model": "gpt-4o", "messages": [user("three")], "context": {"session": "5d1f0a52-1111"}}
-        told = client.post("/chat/completions", json=chat).json()
+    chat = {"model": "gpt-4o", "messages": [user("three")], "context": {"session": "5d1f0a52-1111"}}
+    told = one_gateway.post("/chat/completions", json=chat).json()
     assert told["conversation"] == first["conversation"]
     assert [m["content"] for m in upstream.last.body["messages"]][::2] == ["one", "two", "three"]
 
@@ -250,8 +246,7 @@ def test_s10_7_models_as_each_client_lists_them(one_gateway: GatewayProcess, ups
     assert [each.id for each in listed][:2] == ["gpt-4o", "gpt-4o-mini"]
     assert (one.id, one.type) == ("gpt-4o", "model")
     ModelInfo.model_validate_json(one.to_json(), strict=True)
-    with http(one_gateway) as plain:
-        assert plain.get("/models").json()["object"] == "list"
+    assert one_gateway.get("/models").json()["object"] == "list"
 
 
 def test_s10_7_a_message_is_answered_once(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:

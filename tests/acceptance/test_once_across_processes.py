@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -46,9 +46,8 @@ def asking(text: str, **more: Any) -> Json:
 
 
 def send(gateway: GatewayProcess, body: Json, **headers: str) -> httpx.Response:
-    with http(gateway) as client:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return client.post("/chat/completions", json=body, headers=named)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return gateway.post("/chat/completions", json=body, headers=named)
 
 
 def key(name: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, chat, http, raw_request, user
+from tests.support.answers import Json, chat, raw_request, user
 from tests.support.documents import lamps, prose
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -53,8 +53,7 @@ def stats(answer: Json) -> tuple[int, int]:
 
 
 def delete(gateway: GatewayProcess, answer: Json, token: str = "sk-tenant-a") -> None:
-    with http(gateway, token) as client:
-        assert client.delete(f"/conversations/{answer['conversation']['id']}").status_code == 200
+    assert gateway.delete(f"/conversations/{answer['conversation']['id']}", key=token).status_code == 200
 
 
 @pytest.fixture(params=["memory", "valkey"])
@@ -161,8 +160,7 @@ def test_s5_equal_plans_at_once_are_asked_for_once(
 
 
 def in_flight(gateway: GatewayProcess) -> int:
-    with http(gateway, "sk-tenant-a") as client:
-        found = client.get(f"http://127.0.0.1:{gateway.port}/metrics").text
+    found = gateway.get(f"http://127.0.0.1:{gateway.port}/metrics", key="sk-tenant-a").text
     return sum(int(float(each)) for each in re.findall(r"^gateway_requests_in_flight (\S+)$", found, re.MULTILINE))
 
 

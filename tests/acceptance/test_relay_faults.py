@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.answers import http
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.process import free_port
@@ -135,7 +134,7 @@ def test_s7_no_answer_in_time(client: Connection, listener: Listener) -> None:
 def test_s7_unreachable(start_gateway: GatewayFactory) -> None:
     """502 `upstream_unreachable`, with an upload and without."""
     gateway = start_gateway({"model_list": [], "upstream": {"api_base": f"http://127.0.0.1:{free_port()}/v1"}})
-    with http(gateway) as plain:
+    with gateway.http() as plain:
         for answer in (plain.get("/files"), plain.post("/files", content=iter([b"a", b"b"]))):
             assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_unreachable")
 

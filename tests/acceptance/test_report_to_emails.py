@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, exact, http
+from tests.support.answers import Json, exact
 from tests.support.command import printed
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Record, Reply
@@ -68,10 +68,9 @@ def compared(output: str, row: str) -> list[str]:
 
 def conversation(one_gateway: GatewayProcess, upstream: MockUpstream) -> Json:
     """The one that the agents shared, with its totals and turns."""
-    with http(one_gateway, "sk-example") as client:
-        page = client.get("/conversations").json()["data"]
-        assert len(page) == 1, "what is not shared is not stored"
-        found: Json = exact(client.get(f"/conversations/{page[0]['id']}").text)
+    page = one_gateway.get("/conversations", key="sk-example").json()["data"]
+    assert len(page) == 1, "what is not shared is not stored"
+    found: Json = exact(one_gateway.get(f"/conversations/{page[0]['id']}", key="sk-example").text)
     return found
 
 

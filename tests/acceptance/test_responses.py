@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.answers import exact, http, stored, usage_of
+from tests.support.answers import exact, stored, usage_of
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -238,7 +238,7 @@ def test_s10_1_a_count_is_refused_as_its_request_is(one_gateway: GatewayProcess,
         ({"model": None}, "model"),
         ({"input": [{"type": "compaction_trigger"}]}, "input"),
     )
-    with http(one_gateway) as client:
+    with one_gateway.http() as client:
         for more, param in wrong:
             answer = client.post("/responses/input_tokens", json={"model": "small", "input": "hi", **more})
             assert (answer.status_code // 100, answer.json()["error"]["param"]) == (4, param), answer.text

@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.support.answers import Json, chat, http, user
+from tests.support.answers import Json, chat, user
 from tests.support.command import config_file, gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -16,8 +16,7 @@ BODY = {"model": "gpt-4o", "messages": [user("remember me")]}
 
 def known(gateway: GatewayProcess, conversation: str) -> bool:
     """Whether the conversation can be asked for."""
-    with http(gateway) as client:
-        return client.get("/chat/completions", params={"conversation": conversation}).status_code == 200
+    return gateway.get("/chat/completions", params={"conversation": conversation}).status_code == 200
 
 
 def start(gateway: GatewayProcess) -> str:
@@ -30,8 +29,7 @@ def test_what_nothing_was_added_to_goes_by_itself(start_gateway: GatewayFactory,
     gateway = start_gateway({"conversation": {"retention_days": 2e-5}, "storage": {"url": storage_url}})
     conversation = start(gateway)
     wait_until(lambda: not known(gateway, conversation), "the conversation is still there")
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json={**BODY, "conversation": conversation})
+    answer = gateway.post("/chat/completions", json={**BODY, "conversation": conversation})
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "conversation_not_found")
     audit = gateway_command("audit", "--config", str(gateway.config_path), directory=gateway.directory)
     assert (audit.returncode, "all 1 rows balance" in audit.stdout) == (0, True), audit.stdout
@@ -48,12 +46,11 @@ def test_what_a_request_is_at_work_on_stays(
         upstream.reply(text=text, gate=gate)
 
     def ask(more: Json) -> Json:
-        with http(gateway) as client:
-            found: Json = client.post("/chat/completions", json={**BODY, **more}).json()
-            kept = client.get(f"/conversations/{found['conversation']['id']}")
+        found: Json = gateway.post("/chat/completions", json={**BODY, **more}).json()
+        kept = gateway.get(f"/conversations/{found['conversation']['id']}")
         return {**found, "kept": kept.status_code}
 
-    with http(gateway) as client, ThreadPoolExecutor() as pool:
+    with gateway.http() as client, ThreadPoolExecutor() as pool:
         used, unused = (client.post("/conversations", json={}).json()["id"] for _ in range(2))
         asked = [pool.submit(ask, more) for more in ({"conversation": used}, named)]
         upstream.wait_for_chats(2)

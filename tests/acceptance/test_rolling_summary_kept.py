@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.answers import Json, http
+from tests.support.answers import Json
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, plan_of
@@ -53,14 +53,12 @@ def until_asked(talk: Chat, number: int = 1) -> None:
 
 
 def items(talk: Chat) -> list[Json]:
-    with http(talk.gateway) as client:
-        found: list[Json] = client.get(f"/conversations/{talk.conversation}/items?order=asc&limit=100").json()["data"]
+    found: list[Json] = talk.gateway.get(f"/conversations/{talk.conversation}/items?order=asc&limit=100").json()["data"]
     return found
 
 
 def delete_item(talk: Chat, item: Json) -> None:
-    with http(talk.gateway) as client:
-        assert client.delete(f"/conversations/{talk.conversation}/items/{item['id']}").status_code == 200
+    assert talk.gateway.delete(f"/conversations/{talk.conversation}/items/{item['id']}").status_code == 200
 
 
 def test_s11_13_a_deleted_item_takes_its_segment_and_the_later_ones_along(talk: Chat, held: threading.Event) -> None:
@@ -82,7 +80,7 @@ def test_s11_13_a_deleted_conversation_leaves_no_summary(talk: Chat, held: threa
     """Neither one that it had nor one that is being made; the anonymous bill has what that cost."""
     until_asked(talk)
     answer = max(talk.answers, key=lambda each: each.created)
-    with http(talk.gateway) as client:
+    with talk.gateway.http() as client:
         bills = [bill["id"] for bill in talk.bills()]
         assert client.delete(f"/conversations/{talk.conversation}").status_code == 200
         held.set()

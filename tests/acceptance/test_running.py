@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from tests.support.answers import conversation_of, http, user
+from tests.support.answers import conversation_of, user
 from tests.support.command import config_file, gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.fork_server import ForkServer
@@ -68,9 +68,8 @@ def test_s9_the_operators_key_of_the_environment(
 
 def test_s9_health(gateway: GatewayProcess) -> None:
     """Both are there for anyone, key or not."""
-    with http(gateway, None) as client:
-        assert client.get(f"{gateway.url}/health/live").status_code == 200
-        assert client.get(f"{gateway.url}/health/ready").status_code == 200
+    assert gateway.get(f"{gateway.url}/health/live", key=None).status_code == 200
+    assert gateway.get(f"{gateway.url}/health/ready", key=None).status_code == 200
 
 
 def test_s9_logs_are_json_without_content(
@@ -87,9 +86,8 @@ def test_s9_logs_are_json_without_content(
     upstream.reply(status=500, body=b"zyzzyva failed")
     with pytest.raises(openai.InternalServerError):
         client.chat.completions.create(model="gpt-4o", messages=said, stream=True)
-    with http(gateway, "sk-client-secret") as plain:
-        plain.post("/chat/completions", content=b'{"zyzzyva": ')
-        plain.get("/chat/completions", params={"conversation": "zyzzyva"})
+    gateway.post("/chat/completions", content=b'{"zyzzyva": ', key="sk-client-secret")
+    gateway.get("/chat/completions", params={"conversation": "zyzzyva"}, key="sk-client-secret")
     assert gateway.terminate() == 0
     lines = gateway.log_text().splitlines()
     assert len(lines) == len(gateway.log_lines()) > 0

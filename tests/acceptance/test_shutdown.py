@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from tests.chaos.audit import rows
-from tests.support.answers import http, stored, usage_of, user
+from tests.support.answers import stored, usage_of, user
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -58,7 +58,7 @@ def test_s9_no_new_requests_on_any_connection(
     a new one is refused; what runs already, plain or streamed, gets its whole answer; exit code 0."""
     gateway.log.write_bytes(b"")
     held = threading.Event()
-    with http(gateway) as idle, http(gateway) as busy, stalled_stream(gateway, upstream) as stream:
+    with gateway.http() as idle, gateway.http() as busy, stalled_stream(gateway, upstream) as stream:
         assert idle.get("/models").status_code == 200
         upstream.reply(text="plain", gate=held)
         plain: Future[httpx.Response] = background.submit(busy.post, "/chat/completions", json=CHAT)
@@ -89,7 +89,7 @@ def test_s9_a_plain_request_that_outlives_the_grace(
     """It is told so, as an error that SDKs try again; the upstream call is cancelled, the turn `failed`, and billed."""
     gateway = start_gateway({"server": {"shutdown_grace": 0.3}})
     upstream.reply(text="never", gate=threading.Event())
-    with http(gateway) as client:
+    with gateway.http() as client:
         asked: Future[httpx.Response] = background.submit(client.post, "/chat/completions", json=CHAT)
         upstream.wait_for_chats(1)
         assert gateway.terminate(timeout=10) == 0
@@ -121,9 +121,8 @@ def test_s9_a_second_signal_ends_the_grace(
         with pytest.raises((openai.APIError, httpx.TransportError)):
             list(stream)
     gateway.start()
-    with http(gateway) as client:
-        request_id = stream.response.headers["x-request-id"]
-        bill = client.get(f"/chat/completions/{request_id}").json()
+    request_id = stream.response.headers["x-request-id"]
+    bill = gateway.get(f"/chat/completions/{request_id}").json()
     assert bill["status"] == "partial"
     assert bill["choices"][0]["message"]["content"] == "one two"
 
@@ -143,7 +142,7 @@ def test_s7_a_stream_that_is_cut_says_why(
     gateway = start_gateway({"server": {"shutdown_grace": 0.2}})
     upstream.reply(text="one two three", stall_after=3)
     body = {"model": "small", "stream": True, **asked}
-    with http(gateway) as client, client.stream("POST", f"/{path}", json=body) as answer:
+    with gateway.http() as client, client.stream("POST", f"/{path}", json=body) as answer:
         lines = answer.iter_lines()
         next(line for line in lines if "two" in line)
         assert gateway.terminate() == 0
@@ -163,7 +162,7 @@ def test_s9_a_bill_in_the_making_is_finished(
     """Storage that is slow while the grace runs out: the commit under way is still made before the end."""
     gateway = start_gateway({"server": {"shutdown_grace": 0.3}})
     answered = threading.Event()
-    with http(gateway) as client:
+    with gateway.http() as client:
         upstream.reply(text="fine", usage=usage_of(5, 7), gate=answered)
         asked: Future[httpx.Response] = background.submit(client.post, "/chat/completions", json=CHAT)
         upstream.wait_for_chats(1)
@@ -232,7 +231,7 @@ def test_s9_every_call_has_its_bill_though_the_end_came_in_the_middle(
     upstream.handler = lambda _: Reply(**next(replies))  # type: ignore[arg-type]
 
     def keep_asking(number: int) -> None:
-        with http(gateway) as client, contextlib.suppress(httpx.TransportError):
+        with gateway.http() as client, contextlib.suppress(httpx.TransportError):
             for turn in range(1000):
                 asked = {**CHAT, "stream": (number + turn) % 2 == 0, "store": turn % 3 != 0}
                 if client.post("/chat/completions", json=asked).status_code == 503:

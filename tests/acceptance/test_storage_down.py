@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from tests.chaos.audit import rows
-from tests.support.answers import assistant, bill_of, conversation_of, http, stored, stored_of, user
+from tests.support.answers import assistant, bill_of, conversation_of, stored, stored_of, user
 from tests.support.command import gateway_command
 from tests.support.documents import lamps
 from tests.support.factory import ClientFactory, GatewayFactory
@@ -41,8 +41,7 @@ def up_again(postgres: PostgresProcess) -> None:
 
 
 def ready(gateway: GatewayProcess) -> httpx.Response:
-    with http(gateway) as client:
-        return client.get(f"{gateway.url}/health/ready")
+    return gateway.get(f"{gateway.url}/health/ready")
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ def test_s3_6_storage_down_before_the_call(
     assert off.choices[0].message.content == "echo: hello"
     streamed_off: Any = {"model": "gpt-4o", "messages": ASK, "stream": True, "context": {"mode": "off"}}
     upstream.routes["POST /v1/moderations"] = Reply(json={"results": []})
-    with http(on_postgres) as plain:
+    with on_postgres.http() as plain:
         assert "[DONE]" in plain.post("/chat/completions", json=streamed_off).text
         assert plain.post("/moderations", json={"model": "gpt-4o"}).json() == {"results": []}
         for method, path in CONVERSATIONS:
@@ -93,14 +92,13 @@ def test_s3_6_storage_down_before_the_call(
             )
     not_ready = ready(on_postgres)
     assert not_ready.status_code == 503
-    with http(on_postgres) as plain:
-        assert plain.get(f"{on_postgres.url}/health/live").status_code == 200
+    assert on_postgres.get(f"{on_postgres.url}/health/live").status_code == 200
     up_again(chaos_postgres)
     wait_until(lambda: ready(on_postgres).status_code == 200, "readiness")
     client.chat.completions.create(model="gpt-4o", messages=[user("again")], extra_body=body)
     assert upstream.last.body["messages"] == [*ASK, assistant("one"), user("again")]
     request_id = bill_of(answer)["request_id"]
-    with http(on_postgres) as plain:  # the bill of what worked meanwhile is not lost
+    with on_postgres.http() as plain:  # the bill of what worked meanwhile is not lost
         path = f"/chat/completions/{request_id}"
         wait_until(lambda: plain.get(path).status_code == 200, "the late bill")
 
@@ -120,7 +118,7 @@ def test_s3_6_storage_down_at_the_commit(
     gate = threading.Event()
     upstream.reply(text="lost answer", gate=gate)
     request = {"model": "gpt-4o", "messages": [user("lost")], "stream": streamed, **body}
-    with ThreadPoolExecutor(1) as pool, http(on_postgres) as plain:
+    with ThreadPoolExecutor(1) as pool, on_postgres.http() as plain:
         waiting = pool.submit(plain.post, "/chat/completions", json=request)
         upstream.wait_for_chats(2)
         chaos_postgres.kill9()
@@ -154,11 +152,10 @@ def test_s6_the_bill_comes_by_itself_when_the_storage_is_back(
     it, and soon after the storage is back the bill is in the ledger, once."""
     config: Any = on_postgres.config
     url = config["storage"]["url"]
-    with http(on_postgres) as plain:
-        request = {"model": "gpt-4o", "messages": ASK, "store": False, "stream": streamed}
-        plain.post("/chat/completions", json=request).raise_for_status()
-        chaos_postgres.kill9()
-        answer = plain.post("/chat/completions", json=request)
+    request = {"model": "gpt-4o", "messages": ASK, "store": False, "stream": streamed}
+    on_postgres.post("/chat/completions", json=request).raise_for_status()
+    chaos_postgres.kill9()
+    answer = on_postgres.post("/chat/completions", json=request)
     assert answer.status_code == 200
     chaos_postgres.start()
     name = answer.headers["x-request-id"]
@@ -210,9 +207,8 @@ def test_s3_6_storage_down_is_known_before_a_planner_is_paid(
     }
     chaos_postgres.kill9()
     try:
-        with http(gateway) as client:
-            refused = client.post("/chat/completions", json=body)
-            answered = client.post("/chat/completions", json={**body, "store": False})
+        refused = gateway.post("/chat/completions", json=body)
+        answered = gateway.post("/chat/completions", json={**body, "store": False})
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "storage_unavailable")
         assert (answered.status_code, len(models.planned), len(models.summarized)) == (200, 1, 1)
     finally:
@@ -279,7 +275,7 @@ def test_s3_9_a_storage_that_takes_no_writes(
     gateway = start_gateway({"storage": {"url": refusing.url, "timeout": 0.5}})
     hello = {"model": "gpt-4o", "messages": ASK}
     long = {"model": "gpt-4o", "messages": [user("long " * 20_000)]}
-    with http(gateway) as client, ThreadPoolExecutor(4) as pool:
+    with gateway.http() as client, ThreadPoolExecutor(4) as pool:
         first = client.post("/chat/completions", json=hello).raise_for_status().json()
         gate = threading.Event()
         for _ in range(2):

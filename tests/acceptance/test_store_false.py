@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, http, read_stream, stored, user
+from tests.support.answers import Json, read_stream, stored, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres
@@ -69,8 +69,7 @@ def test_s2_store_false_keeps_no_content(
         assert not any("conversation" in chunk for chunk in wire.chunks)
         headers, completion_id = wire.headers, wire.chunks[0]["id"]
     else:
-        with http(gateway) as client:
-            answer = client.post("/chat/completions", json=BODY)
+        answer = gateway.post("/chat/completions", json=BODY)
         headers, completion_id = answer.headers, answer.json().get("id")
         assert "conversation" not in answer.json()
     assert "x-conversation-id" not in headers
@@ -93,14 +92,13 @@ def test_s2_store_false_keeps_no_content(
 
 def test_s2_store_false_may_read_a_conversation(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Stored history is put in front; what is said now is not kept."""
-    with http(gateway) as client:
-        upstream.reply(text="one")
-        conversation = client.post("/chat/completions", json={"model": "small", "messages": [user("first")]}).json()[
-            "conversation"
-        ]
-        body = {"model": "small", "conversation": conversation}
-        answer = client.post("/chat/completions", json={**body, "messages": [user("second")], "store": False})
-        assert [m["content"] for m in upstream.last.body["messages"]] == ["first", "one", "second"]
-        assert "conversation" not in answer.json()
-        client.post("/chat/completions", json={**body, "messages": [user("third")]})
+    upstream.reply(text="one")
+    conversation = gateway.post("/chat/completions", json={"model": "small", "messages": [user("first")]}).json()[
+        "conversation"
+    ]
+    body = {"model": "small", "conversation": conversation}
+    answer = gateway.post("/chat/completions", json={**body, "messages": [user("second")], "store": False})
+    assert [m["content"] for m in upstream.last.body["messages"]] == ["first", "one", "second"]
+    assert "conversation" not in answer.json()
+    gateway.post("/chat/completions", json={**body, "messages": [user("third")]})
     assert [m["content"] for m in upstream.last.body["messages"]] == ["first", "one", "third"]

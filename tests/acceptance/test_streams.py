@@ -8,7 +8,7 @@ import anthropic
 import openai
 import pytest
 
-from tests.support.answers import bill_of, conversation_of, extra, http, read_stream, stored, user
+from tests.support.answers import bill_of, conversation_of, extra, read_stream, stored, user
 from tests.support.edges import EDGES, PATHS, Edge, said_by
 from tests.support.factory import ClientFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
@@ -124,8 +124,7 @@ alive = shared_gateway({"server": {"keepalive": SILENCE}, "routing": {"retries":
 
 def streamed(gateway: GatewayProcess, edge: Edge, **more: Any) -> tuple[int, bytes]:
     """Status and all bytes."""
-    with http(gateway) as client:
-        answer = client.post(f"/{PATHS[edge]}", json={**said_by(edge, SAID), "stream": True, **more})
+    answer = gateway.post(f"/{PATHS[edge]}", json={**said_by(edge, SAID), "stream": True, **more})
     return answer.status_code, answer.content
 
 

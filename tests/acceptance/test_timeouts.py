@@ -7,7 +7,7 @@ from itertools import product
 import httpx
 import pytest
 
-from tests.support.answers import Json, http, stored, user
+from tests.support.answers import Json, stored, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -78,7 +78,7 @@ def outcome(gateway: GatewayProcess, number: int) -> tuple[int, str] | None:
     """Status and that of the bill, where the gateway gave up; None: nobody did, so that the client left."""
     model, streamed, _, given_up = CASES[number]
     body = {"model": model, "messages": [user(str(number))], "stream": streamed}
-    with http(gateway) as client:
+    with gateway.http() as client:
         if not given_up:
             assert leaves_first(client, body), number
             return None
@@ -106,8 +106,7 @@ def test_s7_who_answers_in_time_is_waited_for(module_shop: GatewayProcess, upstr
 
     def asked(case: tuple[str, bool]) -> httpx.Response:
         body = {"model": case[0], "messages": [user("hi")], "stream": case[1]}
-        with http(module_shop) as client:
-            return client.post("/chat/completions", json=body)
+        return module_shop.post("/chat/completions", json=body)
 
     with ThreadPoolExecutor() as pool:
         for answer in pool.map(asked, product(MODELS, (False, True))):

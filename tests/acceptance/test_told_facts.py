@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import http, user
+from tests.support.answers import user
 from tests.support.command import config_file, gateway_command
 from tests.support.documents import prompt_tokens
 from tests.support.fork_server import ForkServer
@@ -36,8 +36,7 @@ def gateway(upstream: MockUpstream, tmp_path: Path, fork_server: ForkServer) -> 
 
 
 def chat(gateway: GatewayProcess, model: str, key: str = "sk-client", **more: Any) -> dict[str, Any]:
-    with http(gateway, key) as client:
-        answer = client.post("/chat/completions", json={"model": model, "messages": [user("hello")], **more})
+    answer = gateway.post("/chat/completions", json={"model": model, "messages": [user("hello")], **more}, key=key)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()["response_metadata"]
     return found
@@ -61,10 +60,11 @@ def test_s4_i1_vllm_by_its_address_alone(gateway: GatewayProcess, upstream: Mock
     name = VLLM["id"]
     learn(gateway, name, 40960)
     assert chat(gateway, name)["cost"]["priced"] is False
-    with http(gateway, "sk-client") as client:
-        attachments = [{"title": "Log", "content": LONG * 3}]
-        body = {"model": name, "messages": [user("When does the ferry leave?")], "attachments": attachments}
-        found = client.post("/chat/completions", json=body).json()["response_metadata"]["context_utilization"]
+    attachments = [{"title": "Log", "content": LONG * 3}]
+    body = {"model": name, "messages": [user("When does the ferry leave?")], "attachments": attachments}
+    found = gateway.post("/chat/completions", json=body, key="sk-client").json()["response_metadata"][
+        "context_utilization"
+    ]
     assert found["tokens_used"] <= found["budget_tokens"] < 40960
     assert len(upstream.last.raw) < len(LONG * 3)
     assert len(asked(upstream)) == 1

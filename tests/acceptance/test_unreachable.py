@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, http, stored, user
+from tests.support.answers import Json, stored, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.process import free_port
@@ -84,8 +84,7 @@ def test_s7_host_and_kind_of_failure_are_told(
     module_lost: GatewayProcess, hosts: dict[str, str], kind: str, streamed: bool
 ) -> None:
     """502 `upstream_unreachable` with both, in the log, too; no key, user, path or query in either. It cost nothing."""
-    with http(module_lost) as client:
-        answer = client.post("/chat/completions", json={**CHAT, "model": kind, "stream": streamed})
+    answer = module_lost.post("/chat/completions", json={**CHAT, "model": kind, "stream": streamed})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (502, "upstream_unreachable")
     if kind in UNUSABLE:

@@ -11,7 +11,7 @@ import httpx
 import openai
 import pytest
 
-from tests.support.answers import http, user
+from tests.support.answers import user
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.fork_server import ForkServer
@@ -47,8 +47,7 @@ def workers(gateway: GatewayProcess) -> list[int]:
 
 def ask(gateway: GatewayProcess, **more: Any) -> httpx.Response:
     """A request on a connection of its own, which any worker may take."""
-    with http(gateway) as client:
-        return client.post("/chat/completions", json={**CHAT, **more})
+    return gateway.post("/chat/completions", json={**CHAT, **more})
 
 
 def answered(gateway: GatewayProcess) -> float:
@@ -76,8 +75,7 @@ def test_s9_7_workers_share_the_port_and_what_they_count(gateway: GatewayProcess
     assert page.count("\nprocess_resident_memory_bytes ") == 1
     used = [Path(f"/proc/{pid}/stat").read_text().split()[13] for pid in workers(gateway)]
     assert len(used) == WORKERS
-    with http(gateway) as client:
-        items = client.get(f"/conversations/{first['conversation']['id']}/items", params={"limit": 100}).json()
+    items = gateway.get(f"/conversations/{first['conversation']['id']}/items", params={"limit": 100}).json()
     assert len(items["data"]) == 62
 
 

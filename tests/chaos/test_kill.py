@@ -11,7 +11,7 @@ import pytest
 
 from tests.chaos.audit import broken_rules, rows
 from tests.chaos.storm import MOMENTS, Storm
-from tests.support.answers import http, user
+from tests.support.answers import user
 from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
 from tests.support.internal_models import InternalModels, Shown, every
@@ -73,16 +73,15 @@ def test_s6_10_twelve_streams_of_a_killed_process_leave_twelve_bills(
     begun = threading.Barrier(13)
 
     def ask(path: str, body: dict[str, Any]) -> None:
-        with http(gateway) as client, client.stream("POST", path, json=body) as answer:
+        with gateway.http() as client, client.stream("POST", path, json=body) as answer:
             lines = answer.iter_lines()
             next(lines)
             begun.wait(20)
             for _ in lines:
                 pass
 
-    with http(gateway) as client:
-        client.post("/chat/completions", json={"model": "gpt-4o", "messages": [user("done")]}).raise_for_status()
-        assert client.post("/chat/completions", json={"model": "gpt-4o", "messages": []}).status_code == 400
+    gateway.post("/chat/completions", json={"model": "gpt-4o", "messages": [user("done")]}).raise_for_status()
+    assert gateway.post("/chat/completions", json={"model": "gpt-4o", "messages": []}).status_code == 400
     for _ in range(12):
         upstream.reply(text="a b c d e f", stall_after=2)
     with ThreadPoolExecutor(12) as pool:
@@ -151,8 +150,7 @@ def test_s6_10_internal_and_relayed_calls_of_a_killed_process_are_billed(
     asked += [(f"/{path}", {**fields, "stream": path == "completions"}) for path in RELAYED]
 
     def ask(path: str, body: dict[str, Any]) -> None:
-        with http(gateway) as client:
-            client.post(path, json=body)
+        gateway.post(path, json=body)
 
     with ThreadPoolExecutor(len(asked)) as pool:
         answers = [pool.submit(ask, path, body) for path, body in asked]

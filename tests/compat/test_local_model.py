@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.answers import Json, exact, http, used, user
+from tests.support.answers import Json, exact, used, user
 from tests.support.documents import text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
@@ -97,8 +97,7 @@ def local(module_local: GatewayProcess, upstream: MockUpstream) -> GatewayProces
 def ask(gateway: GatewayProcess, attachments: list[Json], context: Json, question: str = QUESTION) -> Json:
     """The answer, after what holds of every answer."""
     body = {"model": "small", "messages": [user(question)], "attachments": attachments, "context": context}
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json=body, timeout=2 * SECONDS)
+    answer = gateway.post("/chat/completions", json=body, timeout=2 * SECONDS)
     assert answer.status_code == 200, answer.text
     found: Json = exact(answer.text)
     told, cost = used(found), found["response_metadata"]["cost"]

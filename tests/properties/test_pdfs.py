@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pypdf import PdfReader
 
-from tests.support.answers import Json, http, used, user
+from tests.support.answers import Json, used, user
 from tests.support.documents import file_part, keeper, prose
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -110,8 +110,7 @@ def talk(gateway: GatewayProcess, upstream: MockUpstream, rng: random.Random, id
         limit = size * SMALLEST[model]
         message = said(rng, ids)
         body = {"model": model, "messages": [message], "context": {"max_input_tokens": limit}, **more}
-        with http(gateway) as client:
-            answer = client.post("/chat/completions", json=body)
+        answer = gateway.post("/chat/completions", json=body)
         assert answer.status_code == 200, answer.text
         told: Json = answer.json()
         forwarded: Any = upstream.last.body["messages"]
@@ -123,6 +122,5 @@ def talk(gateway: GatewayProcess, upstream: MockUpstream, rng: random.Random, id
 
 
 def uploaded(gateway: GatewayProcess, name: str) -> str:
-    with http(gateway) as client:
-        made = client.post("/files", files={"file": (f"{name}.pdf", PAGES[name])}, data={"purpose": "user_data"})
+    made = gateway.post("/files", files={"file": (f"{name}.pdf", PAGES[name])}, data={"purpose": "user_data"})
     return str(made.json()["id"])

@@ -84,12 +84,6 @@ def exact(text: str | bytes) -> Any:
     return json.loads(text, parse_float=Decimal)
 
 
-def http(gateway: GatewayProcess, token: str | None = "sk-test") -> httpx.Client:
-    """A plain HTTP client at `…/v1`, for what an SDK does not show."""
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-    return httpx.Client(base_url=gateway.base_url, headers=headers, trust_env=False, timeout=30)
-
-
 def raw_request(body: Json, token: str = "sk-test") -> bytes:
     """A chat request as it goes over the wire, for clients that leave."""
     return post(json.dumps(body).encode(), f"authorization: Bearer {token}")
@@ -98,7 +92,7 @@ def raw_request(body: Json, token: str = "sk-test") -> bytes:
 def chat(gateway: GatewayProcess, *said: Json, key: Any = "sk-test", **body: Any) -> Json:
     """A chat with these messages, or those of the body; the answer with its headers as `_headers`, numbers as they are
     written."""
-    with http(gateway, key) as client:
+    with gateway.http(key) as client:
         answer = client.post("/chat/completions", json={**body, "messages": said} if said else body, timeout=120)
     assert answer.status_code == 200, answer.text
     found: Json = exact(answer.text)
@@ -107,13 +101,13 @@ def chat(gateway: GatewayProcess, *said: Json, key: Any = "sk-test", **body: Any
 
 def status(gateway: GatewayProcess, key: str | None, model: str = "gpt-4o") -> int:
     """What a short chat of that key is answered with."""
-    with http(gateway, key) as client:
+    with gateway.http(key) as client:
         return client.post("/chat/completions", json={"model": model, "messages": [user("hi")]}).status_code
 
 
 def stored(gateway: GatewayProcess, completion_id: str, token: str = "sk-test") -> Json:
     """The stored completion or bill of that id (`chatcmpl-…`, `req_…`), numbers as they are written."""
-    with http(gateway, token) as client:
+    with gateway.http(token) as client:
         answer = client.get(f"/chat/completions/{completion_id}")
     assert answer.status_code == 200, answer.text
     found: Json = exact(answer.text)
@@ -122,7 +116,7 @@ def stored(gateway: GatewayProcess, completion_id: str, token: str = "sk-test") 
 
 def stored_of(gateway: GatewayProcess, conversation_id: str, token: str = "sk-test") -> list[Json]:
     """A conversation's stored completions, oldest first."""
-    with http(gateway, token) as client:
+    with gateway.http(token) as client:
         answer = client.get("/chat/completions", params={"conversation": conversation_id, "limit": 100})
     assert answer.status_code == 200, answer.text
     found: list[Json] = exact(answer.text)["data"]
@@ -131,7 +125,7 @@ def stored_of(gateway: GatewayProcess, conversation_id: str, token: str = "sk-te
 
 def wait_for_bill(gateway: GatewayProcess, completion_id: str) -> Json:
     """The stored completion once it is there: an abandoned one is recorded after its client has left."""
-    with http(gateway) as client:
+    with gateway.http() as client:
         path = f"/chat/completions/{completion_id}"
         wait_until(lambda: client.get(path).status_code == 200, f"the bill of {completion_id}")
     return stored(gateway, completion_id)
@@ -171,7 +165,7 @@ class Wire:
 
 def read_stream(gateway: GatewayProcess, body: Mapping[str, Any], **headers: str) -> Wire:
     """Streams a chat request, and checks on the way what no real client may ever meet (guarantee §6)."""
-    with http(gateway) as client:
+    with gateway.http() as client:
         response = client.post("/chat/completions", json={**body, "stream": True}, headers=headers)
     wire = Wire(response.status_code, response.headers)
     assert response.status_code == 200, response.text

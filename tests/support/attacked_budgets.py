@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.factory import SMALL_MODEL_INFO, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -23,8 +23,7 @@ BUDGET = [{"usd": "0.0001", "period": "total"}]
 def ask(
     gateway: GatewayProcess, key: str, path: str = "chat/completions", body: Json = CHAT, **headers: str
 ) -> httpx.Response:
-    with http(gateway, key) as client:
-        return client.post(f"/{path}", json=body, headers=headers)
+    return gateway.post(f"/{path}", json=body, headers=headers, key=key)
 
 
 def is_refused(answer: httpx.Response, code: str = "budget_exceeded") -> bool:

@@ -85,6 +85,25 @@ class GatewayProcess(ChildProcess, Closing):
         else:
             self.spawn([self._python, *self.program, *args], env=self.env, cwd=self.directory)
 
+    def http(self, key: str | None = "sk-test") -> httpx.Client:
+        """A plain HTTP client at `…/v1`, for what an SDK does not show."""
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return httpx.Client(base_url=self.base_url, headers=headers, trust_env=False, timeout=30)
+
+    def request(self, method: str, path: str, *, key: str | None = "sk-test", **more: Any) -> httpx.Response:
+        """The answer to one request, by a connection of its own; `more` goes to httpx."""
+        with self.http(key) as client:
+            return client.request(method, path, **more)
+
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        return self.request("GET", path, **more)
+
+    def post(self, path: str, **more: Any) -> httpx.Response:
+        return self.request("POST", path, **more)
+
+    def delete(self, path: str, **more: Any) -> httpx.Response:
+        return self.request("DELETE", path, **more)
+
     def terminate(self, timeout: float = 20.0) -> int:
         """SIGTERM, and the exit code; ProcessError if the server outlives `timeout` seconds."""
         return self.stop(timeout=timeout)

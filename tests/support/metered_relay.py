@@ -6,15 +6,14 @@ from typing import Any
 
 import httpx
 
-from tests.support.answers import Json, http
+from tests.support.answers import Json
 from tests.support.command import gateway_command
 from tests.support.gateway_process import GatewayProcess
 from tests.support.relayed import bill
 
 
 def post(gateway: GatewayProcess, path: str, body: Json, **headers: str) -> httpx.Response:
-    with http(gateway) as client:
-        return client.post(path, json=body, headers=headers)
+    return gateway.post(path, json=body, headers=headers)
 
 
 def billed(gateway: GatewayProcess, answer: httpx.Response) -> Json:
@@ -30,9 +29,8 @@ def form(gateway: GatewayProcess, path: str, files_first: bool, **fields: str) -
     """A multipart form with a file of 300 KB."""
     recording = {"file": ("a.wav", b"RIFF" + bytes(300_000), "audio/wav")}
     parts: list[Any] = [(name, (None, value)) for name, value in fields.items()]
-    with http(gateway) as client:
-        every = [*recording.items(), *parts] if files_first else [*parts, *recording.items()]
-        return client.post(path, files=every)
+    every = [*recording.items(), *parts] if files_first else [*parts, *recording.items()]
+    return gateway.post(path, files=every)
 
 
 def audited(gateway: GatewayProcess, *options: str) -> list[Json]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, assistant, http, user
+from tests.support.answers import Json, assistant, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.matched import TOOLS, call
 from tests.support.mock_upstream import MockUpstream
@@ -40,8 +40,7 @@ class Person:
         if reply is not None:
             self.upstream.reply(message=reply)
         sent = {"model": "gpt-4o", "messages": messages, "tools": TOOLS, **self.who, **body}
-        with http(self.gateway, self.key) as client:
-            return client.post("/chat/completions", json=sent, headers=headers or {})
+        return self.gateway.post("/chat/completions", json=sent, headers=headers or {}, key=self.key)
 
     def ask(self, messages: list[Json], reply: Json | None = None, **body: Any) -> Json:
         """The answer."""
@@ -52,8 +51,7 @@ class Person:
 
     def get(self, path: str) -> Any:
         """The response to a GET."""
-        with http(self.gateway, self.key) as client:
-            return client.get(path)
+        return self.gateway.get(path, key=self.key)
 
     def account(self, question: str, answer: str, call_id: str = "call_0", *, paper: bool = True) -> Json:
         """A turn with reasoning, a tool's result and a `paper` attached, by a loop that resends all."""

@@ -4,7 +4,7 @@ import json
 from decimal import Decimal
 from typing import Any
 
-from tests.support.answers import Json, exact, http
+from tests.support.answers import Json, exact
 from tests.support.gateway_process import GatewayProcess
 from tests.support.process import wait_until
 
@@ -63,8 +63,7 @@ def bill(gateway: GatewayProcess, request_id: str, token: str = "sk-test") -> Js
     found: list[Json] = []
 
     def is_there() -> bool:
-        with http(gateway, token) as client:
-            answer = client.get(f"/chat/completions/{request_id}")
+        answer = gateway.get(f"/chat/completions/{request_id}", key=token)
         found.append(exact(answer.content))
         return answer.status_code == 200
 

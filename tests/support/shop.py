@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from tests.support.answers import Json, exact, http, usage_of, user
+from tests.support.answers import Json, exact, usage_of, user
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.fork_server import ForkServer
@@ -102,12 +102,11 @@ def ask_for_everything(
     ]
     for name, key, usage, body in cases:
         upstream.reply(text="x", usage=usage)
-        with http(gateway, key) as client:
-            answer = client.post("/chat/completions", json={"messages": ASK, **body})
+        answer = gateway.post("/chat/completions", json={"messages": ASK, **body}, key=key)
         assert answer.status_code == 200, answer.text
         answers[name] = exact(answer.text)
     upstream.reply(text="x", usage=usage_of(100, 1), extra={"service_tier": "priority"})
-    with http(gateway, ALICE) as client:
+    with gateway.http(ALICE) as client:
         asked = {"model": "tiered", "messages": ASK, "stream": True}
         assert client.post("/chat/completions", json=asked).text.endswith("data: [DONE]\n\n")
         upstream.reply(text="one two three", cut_after=3)

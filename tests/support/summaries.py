@@ -11,7 +11,7 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.types.memory import SummarySegment
 from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.lookup.segments import all_segments, segment_of
-from tests.support.answers import Json, conversation_of, exact, http, user
+from tests.support.answers import Json, conversation_of, exact, user
 from tests.support.command import gateway_command
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels
@@ -73,19 +73,17 @@ class Chat:
     def bills(self) -> list[Json]:
         """The stored completions of the conversation, numbers as they are written."""
         found: list[Json] = []
-        with http(self.gateway) as client:
-            while True:
-                after = {"after": found[-1]["id"]} if found else {}
-                query = {"conversation": str(self.conversation), "limit": "100", **after}
-                page = exact(client.get("/chat/completions", params=query).text)
-                found += page["data"]
-                if not page["has_more"]:
-                    return found
+        while True:
+            after = {"after": found[-1]["id"]} if found else {}
+            query = {"conversation": str(self.conversation), "limit": "100", **after}
+            page = exact(self.gateway.get("/chat/completions", params=query).text)
+            found += page["data"]
+            if not page["has_more"]:
+                return found
 
     def read(self, path: str, **query: str) -> Json:
         """What the API tells of the conversation below its own path."""
-        with http(self.gateway) as client:
-            answer = client.get(f"/conversations/{self.conversation}/{path}", params=query)
+        answer = self.gateway.get(f"/conversations/{self.conversation}/{path}", params=query)
         assert answer.status_code == 200, answer.text
         found: Json = answer.json()
         return found
@@ -102,8 +100,7 @@ class Chat:
             assert details["summarizer_cost"] == used["planning_cost"]["summarizer_cost"] == cost["planning_cost"]
             assert not details["summarizer_cost"] or used["planning_usage"]["summarizer"]["calls"] == 1
             total, summaries = total + cost["total_cost"], summaries + cost["planning_cost"]
-        with http(self.gateway) as client:
-            totals = exact(client.get(f"/conversations/{self.conversation}").text)["totals"]
+        totals = exact(self.gateway.get(f"/conversations/{self.conversation}").text)["totals"]
         assert totals["cost"]["total_cost"] == total
         assert totals["cost"]["planning_cost"] == summaries
         options = ("--config", str(self.gateway.config_path), "--conversation", str(self.conversation), "--csv")

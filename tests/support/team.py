@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.answers import Json, http
+from tests.support.answers import Json
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 
@@ -18,7 +18,7 @@ class Team:
     def __init__(self, gateway: GatewayProcess, upstream: MockUpstream) -> None:
         self.gateway, self.upstream = gateway, upstream
         self.token = f"sk-team-{next(_numbers)}"
-        self.client = http(gateway, self.token)
+        self.client = gateway.http(self.token)
         self.conversation: str | None = None
 
     def post(self, path: str, body: Json) -> httpx.Response:

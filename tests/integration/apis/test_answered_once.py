@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from tests.support.answers import Json, conversation_of, http, read_stream, refusal, stored_of, user
+from tests.support.answers import Json, conversation_of, read_stream, refusal, stored_of, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -24,8 +24,7 @@ def keyed(name: str) -> dict[str, str]:
 
 
 def ask(gateway: GatewayProcess, body: Json, key: str, token: str = "sk-test") -> httpx.Response:
-    with http(gateway, token) as client:
-        return client.post("/chat/completions", json=body, headers=keyed(key))
+    return gateway.post("/chat/completions", json=body, headers=keyed(key), key=token)
 
 
 def test_s3_the_same_answer_again(gateway: GatewayProcess, upstream: MockUpstream) -> None:
@@ -107,9 +106,8 @@ def test_s3_another_body_and_another_meaning(
     with pytest.raises(openai.UnprocessableEntityError) as other:
         create(**ASK, temperature=0.5, extra_headers=keyed("taken"))
     assert (other.value.code, other.value.param) == MISMATCH[1:]
-    with http(gateway) as client:
-        simple = {**keyed("taken"), "X-Context-Mode": "simple"}
-        assert refusal(client.post("/chat/completions", json=ASK, headers=simple)) == MISMATCH
+    simple = {**keyed("taken"), "X-Context-Mode": "simple"}
+    assert refusal(gateway.post("/chat/completions", json=ASK, headers=simple)) == MISMATCH
     assert refusal(ask(gateway, {**ASK, "stream": True}, "taken")) == MISMATCH
     assert len(upstream.chats) == 1
 
@@ -117,9 +115,8 @@ def test_s3_another_body_and_another_meaning(
 @pytest.mark.parametrize("keys", [[""], ["x" * 256], ["a\tb"], ["\x85"], ["one", "two"]])
 def test_s7_keys_that_are_none(gateway: GatewayProcess, upstream: MockUpstream, keys: list[str]) -> None:
     """§7: bad input is a 400 that names the field, and nothing is stored."""
-    with http(gateway) as client:
-        raw = [(b"Idempotency-Key", key.encode("latin-1")) for key in keys]
-        answer = client.post("/chat/completions", json=ASK, headers=raw)
+    raw = [(b"Idempotency-Key", key.encode("latin-1")) for key in keys]
+    answer = gateway.post("/chat/completions", json=ASK, headers=raw)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "Idempotency-Key"
     assert not upstream.chats
@@ -142,8 +139,7 @@ def test_s3_what_failed_runs_again(gateway: GatewayProcess, upstream: MockUpstre
     upstream.reply(status=500)
     assert ask(gateway, ASK, "failing").status_code == 500
     upstream.reply(text="one two three four", cut_after=3)
-    with http(gateway) as client:
-        broken = client.post("/chat/completions", json={**ASK, "stream": True}, headers=keyed("failing"))
+    broken = gateway.post("/chat/completions", json={**ASK, "stream": True}, headers=keyed("failing"))
     assert '"error"' in broken.text
     good = ask(gateway, ASK, "failing")
     assert good.status_code == 200
@@ -155,16 +151,15 @@ def test_s3_an_abandoned_stream_runs_again(gateway: GatewayProcess, upstream: Mo
     """A client that left has no answer: its turn is partial, and its key is free."""
     body = {**ASK, "stream": True}
     upstream.reply(text="one two three four five six", stall_after=4)
-    with http(gateway) as client, client.stream("POST", "/chat/completions", json=body, headers=keyed("left")) as gone:
+    with gateway.http() as client, client.stream("POST", "/chat/completions", json=body, headers=keyed("left")) as gone:
         next(gone.iter_lines())
-    with http(gateway) as client:
-        answers = []
+    answers = []
 
-        def is_free() -> bool:
-            answers.append(client.post("/chat/completions", json=body, headers=keyed("left")))
-            return bool(answers[-1].status_code == 200)
+    def is_free() -> bool:
+        answers.append(gateway.post("/chat/completions", json=body, headers=keyed("left")))
+        return bool(answers[-1].status_code == 200)
 
-        wait_until(is_free, "the end of the stream that was left")
+    wait_until(is_free, "the end of the stream that was left")
     again = answers[-1]
     assert again.text.rstrip().endswith("[DONE]")
     assert "idempotent-replayed" not in again.headers
@@ -218,8 +213,7 @@ def test_s3_what_was_deleted_is_not_given_again(
     with pytest.raises(openai.ConflictError) as gone:
         create(**body, extra_headers=keyed(f"delete {part}"))
     assert gone.value.code == "idempotency_answer_not_kept"
-    with http(gateway) as raw:
-        assert "Rosebud" not in raw.get(f"/chat/completions/{first.id}").text
+    assert "Rosebud" not in gateway.get(f"/chat/completions/{first.id}").text
     assert len(upstream.chats) == 1
 
 

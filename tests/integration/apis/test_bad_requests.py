@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.audit import all_rows
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -35,26 +35,24 @@ def test_s7_bad_input_names_the_field(
 ) -> None:
     """400 in OpenAI's shape with the field as `param`; nothing goes up, nothing is stored."""
     body = {"model": "small", "messages": ASK, **change}
-    with http(one_gateway) as client:
-        answer = client.post("/chat/completions", json={k: v for k, v in body.items() if v is not None})
-        assert answer.status_code == 400, answer.text
-        error = answer.json()["error"]
-        assert set(error) == {"message", "type", "param", "code"}
-        assert error["type"] == "invalid_request_error"
-        assert (error["param"] or "").startswith(named)
-        assert named in error["message"]
-        assert not upstream.chats
-        assert client.get(f"/chat/completions/{answer.headers['x-request-id']}").status_code == 404
+    answer = one_gateway.post("/chat/completions", json={k: v for k, v in body.items() if v is not None})
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["type"] == "invalid_request_error"
+    assert (error["param"] or "").startswith(named)
+    assert named in error["message"]
+    assert not upstream.chats
+    assert one_gateway.get(f"/chat/completions/{answer.headers['x-request-id']}").status_code == 404
 
 
 def test_s7_a_zero_byte_is_text_like_any_other(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """U+0000 is valid JSON; PostgreSQL cannot store it as text, but that is not the client's trouble."""
     text = "before\u0000after"
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json={"model": "gpt-4o", "messages": [user(text)]})
-        assert answer.status_code == 200, answer.text
-        body: Any = {"model": "gpt-4o", "conversation": answer.json()["conversation"], "messages": ASK}
-        assert client.post("/chat/completions", json=body).status_code == 200
+    answer = gateway.post("/chat/completions", json={"model": "gpt-4o", "messages": [user(text)]})
+    assert answer.status_code == 200, answer.text
+    body: Any = {"model": "gpt-4o", "conversation": answer.json()["conversation"], "messages": ASK}
+    assert gateway.post("/chat/completions", json=body).status_code == 200
     assert upstream.last.body["messages"][0] == user(text)
 
 
@@ -72,8 +70,7 @@ def test_s7_a_zero_byte_is_text_like_any_other(gateway: GatewayProcess, upstream
 )
 def test_s7_unknown_paths_and_ids(one_gateway: GatewayProcess, method: str, path: str, status: int) -> None:
     """OpenAI's shape and a request id on every answer."""
-    with http(one_gateway) as client:
-        answer = client.request(method, one_gateway.url + path)
+    answer = one_gateway.request(method, one_gateway.url + path)
     assert answer.status_code == status
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
     assert answer.headers["x-request-id"].startswith("req_")
@@ -95,8 +92,7 @@ def test_s7_a_refused_method_is_told_the_others(
     one_gateway: GatewayProcess, method: str, path: str, allowed: str
 ) -> None:
     """RFC 9110, 15.5.6: `Allow` lists them."""
-    with http(one_gateway) as client:
-        answer = client.request(method, one_gateway.url + path)
+    answer = one_gateway.request(method, one_gateway.url + path)
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
     assert path.startswith("/ui") or answer.json()["error"]["code"] == "method_not_allowed"
 
@@ -108,12 +104,11 @@ narrow = shared_gateway({"server": {"max_body_bytes": 2000}})
 def test_s7_a_body_too_large(narrow: GatewayProcess, upstream: MockUpstream, chunked: bool) -> None:
     """413, by the declared length or once it is too long; the next request on the port works."""
     raw = json.dumps({"model": "gpt-4o", "messages": [user("x" * 4000)]}).encode()
-    with http(narrow) as client:
-        answer = client.post("/chat/completions", content=iter([raw[:1500], raw[1500:]]) if chunked else raw)
-        assert answer.status_code == 413
-        assert answer.json()["error"]["code"] == "request_too_large"
-        assert not upstream.chats
-        assert client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK}).status_code == 200
+    answer = narrow.post("/chat/completions", content=iter([raw[:1500], raw[1500:]]) if chunked else raw)
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "request_too_large"
+    assert not upstream.chats
+    assert narrow.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK}).status_code == 200
 
 
 KEYS: dict[str, Json] = {
@@ -174,7 +169,7 @@ def test_s6_10_a_refused_request_leaves_no_row(
     """In no table, in any API, whole or streamed: neither content nor a bill."""
     status, key, wrong = REFUSALS.get(why, (400, "free", {}))
     before = stored(module_refusing)
-    with http(module_refusing, f"gw-{key}-key") as client:
+    with module_refusing.http(f"gw-{key}-key") as client:
         for path, stream in itertools.product(APIS, (False, True)):
             body = json.dumps({"model": "gpt-4o", **APIS[path], "stream": stream, **wrong})
             answer = client.post(path, content=body[:-1] if why == "no JSON" else body)
@@ -186,8 +181,12 @@ def test_s6_10_a_refused_request_leaves_no_row(
 def test_s6_10_an_answered_request_leaves_its_rows(module_refusing: GatewayProcess, upstream: MockUpstream) -> None:
     """Those of which a refused one leaves none."""
     before = stored(module_refusing)
-    with http(module_refusing, "gw-free-key") as client:
-        assert client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK}).status_code == 200
+    assert (
+        module_refusing.post(
+            "/chat/completions", json={"model": "gpt-4o", "messages": ASK}, key="gw-free-key"
+        ).status_code
+        == 200
+    )
     after = stored(module_refusing)
     added = {name for name in after if len(after[name]) > len(before[name])}
     assert {"conversations", "messages", "ledger", "ledger_calls"} <= added

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support import anthropic_wire as wire
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.anthropic_cache import PromptCache
 from tests.support.documents import prose, tokens
 from tests.support.factory import GatewayFactory
@@ -29,8 +29,7 @@ def gateway(start_gateway: GatewayFactory, provider: MockProvider) -> GatewayPro
 
 
 def ask(gateway: GatewayProcess, *messages: Json, **body: Any) -> Json:
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json={"model": "claude", "messages": messages, **body}, timeout=120)
+    answer = gateway.post("/chat/completions", json={"model": "claude", "messages": messages, **body}, timeout=120)
     assert answer.status_code == 200, answer.text
     found: Json = answer.json()
     return found
@@ -75,10 +74,9 @@ def test_s7_a_part_that_the_model_cannot_take_is_named_as_the_client_sent_it(gat
     """Not by its place among what is forwarded."""
     wrong = {"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "hologram", "hologram": "y"}]}
     ask(gateway, user("one"), context={"session": "s"})
-    with http(gateway) as client:
-        for more, param in (({}, "messages[0].content[1]"), ({"context": {"session": "s"}}, "messages")):
-            answer = client.post("/chat/completions", json={"model": "claude", "messages": [wrong], **more})
-            assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    for more, param in (({}, "messages[0].content[1]"), ({"context": {"session": "s"}}, "messages")):
+        answer = gateway.post("/chat/completions", json={"model": "claude", "messages": [wrong], **more})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
 def test_s4_i7_a_plain_loop_that_sends_everything_again(gateway: GatewayProcess, provider: MockProvider) -> None:
@@ -132,8 +130,7 @@ def test_s4_i1_prompt_and_answer_have_room_in_the_window(
     body: dict[str, Any] = {"model": "claude", "messages": [user("Which tide?")], "attachments": paper}
     if named:
         body["max_tokens"] = named
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json=body, timeout=120)
+    answer = gateway.post("/chat/completions", json=body, timeout=120)
     assert answer.status_code == 200, answer.text
     sent = provider.calls[-1].body
     prompt = sum(tokens(part["text"]) for message in sent["messages"] for part in message["content"])
@@ -156,7 +153,7 @@ def house(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -
     models = [{"model_name": "claude", "litellm_params": params, "model_info": facts}]
     gateway = module_start_gateway({"model_list": models})
     MockProvider(module_upstream)
-    with http(gateway) as client:  # loads litellm
+    with gateway.http() as client:  # loads litellm
         client.post("/chat/completions", json={"model": "claude", "messages": [USER]}, timeout=120)
     return gateway
 
@@ -172,7 +169,7 @@ def test_s10_10_a_tool_loop_that_does_not_fit(house: GatewayProcess, provider: M
     told: list[Json] = []
     provider.claude = lambda body: model.answer(body, *told)
     said: list[Json] = [USER]
-    with http(house) as client:
+    with house.http() as client:
         for step in range(STEPS):
             told[:] = [wire.text("Let me look."), wire.tool_use(f"toolu_{step}", "search", page=step)]
             said.append(_sent(client, said, streamed))
@@ -206,6 +203,5 @@ def test_s4_i7_a_mark_for_the_whole_prompt_is_kept_through_a_router(
     gateway = start_gateway({"model_list": [{"model_name": "claude", "litellm_params": params}]})
     hour = {"type": "ephemeral", "ttl": "1h"}
     body = {"model": "claude", "max_tokens": 50, "system": SYSTEM["content"], "messages": [user("Who keeps lamp 1?")]}
-    with http(gateway) as client:
-        assert client.post("/messages", json={**body, "cache_control": hour}).status_code == 200
+    assert gateway.post("/messages", json={**body, "cache_control": hour}).status_code == 200
     assert [each["content"][-1]["cache_control"] for each in upstream.forwarded] == [hour, hour]

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, http, usage_of, user
+from tests.support.answers import Json, usage_of, user
 from tests.support.documents import keeper, lamps, prompt_tokens, text_of, tokens
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -62,8 +62,7 @@ def started(
 
 def ask(gateway: GatewayProcess, lamp: int = 5, **body: Any) -> httpx.Response:
     body = {"messages": [user(f"Who is the keeper of lamp {lamp}?")], "attachments": [{"content": DOCUMENT}], **body}
-    with http(gateway) as client:
-        return client.post("/chat/completions", json={"model": "llama", **body})
+    return gateway.post("/chat/completions", json={"model": "llama", **body})
 
 
 def refused(upstream: MockUpstream) -> int:

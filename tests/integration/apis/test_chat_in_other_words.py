@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.answers import chat, http, read_stream, usage_of, user
+from tests.support.answers import chat, read_stream, usage_of, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -64,8 +64,7 @@ def test_s10_3_its_errors_name_its_own_fields(one_gateway: GatewayProcess, upstr
     ]
     upstream.reply(text="known", usage=usage_of(1, 1))
     chat(one_gateway, **BODY)  # from here on it is known that the upstream has no responses
-    with http(one_gateway) as client:
-        for change, param in cases:
-            answer = client.post("/chat/completions", json={**BODY, **change})
-            assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    for change, param in cases:
+        answer = one_gateway.post("/chat/completions", json={**BODY, **change})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
     assert len(upstream.chats) == 1

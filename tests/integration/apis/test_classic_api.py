@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, http, refusal, user
+from tests.support.answers import Json, refusal, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -27,7 +27,7 @@ def client(gateway: GatewayProcess, upstream: MockUpstream) -> Iterator[httpx.Cl
 
 
 def classic(gateway: GatewayProcess, key: str | None) -> httpx.Client:
-    found = http(gateway, key)
+    found = gateway.http(key)
     found.base_url = httpx.URL(f"{gateway.url}/api/v1")
     return found
 

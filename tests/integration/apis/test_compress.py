@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, assistant, exact, http, stored, user
+from tests.support.answers import Json, assistant, exact, stored, user
 from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
@@ -62,8 +62,7 @@ house = shared_gateway(settings_of_house)
 
 
 def post(gateway: GatewayProcess, body: Json, key: str = OTHER, **headers: str) -> httpx.Response:
-    with http(gateway, key) as client:
-        return client.post("/compress", json=body, headers=headers)
+    return gateway.post("/compress", json=body, headers=headers, key=key)
 
 
 def fitted(gateway: GatewayProcess, **body: Any) -> Json:
@@ -122,9 +121,8 @@ def test_s13_11_what_fits_comes_back_as_it_was(house: GatewayProcess, upstream: 
     assert told["response_metadata"]["cost"]["total_cost"] == 0
     assert told["response_metadata"]["conversation_id"] is None
     assert not upstream.chats
-    with http(house, OTHER) as client:
-        assert client.get("/conversations").json()["data"] == []
-        assert client.get(f"/chat/completions/{told['response_metadata']['request_id']}").status_code == 404
+    assert house.get("/conversations", key=OTHER).json()["data"] == []
+    assert house.get(f"/chat/completions/{told['response_metadata']['request_id']}", key=OTHER).status_code == 404
 
 
 def test_s13_11_what_does_not_fit_is_reduced_and_said(house: GatewayProcess, upstream: MockUpstream) -> None:
@@ -164,8 +162,7 @@ def test_s13_11_a_planner_is_billed_and_sees_no_secret(house: GatewayProcess, up
     kept = stored(house, bill["request_id"], OTHER)
     assert kept["response_metadata"]["cost"] == bill["cost"]
     assert not kept["choices"]
-    with http(house, OTHER) as client:
-        assert client.get("/conversations").json()["data"] == []
+    assert house.get("/conversations", key=OTHER).json()["data"] == []
 
 
 @pytest.mark.parametrize("words", ["chat", "anthropic"])
@@ -246,9 +243,8 @@ def test_s13_11_what_a_pass_leaves_stays_in_anthropics_words_for_any_model(house
 def test_s13_11_a_named_conversation_stands_in_front(house: GatewayProcess, upstream: MockUpstream) -> None:
     """It is read and not added to."""
     upstream.reply(text="Ann keeps it.")
-    with http(house, OTHER) as client:
-        first = {"model": "small", "messages": [user("Who keeps lamp 7?")], "context": {"cite": False}}
-        asked = client.post("/chat/completions", json=first).json()
+    first = {"model": "small", "messages": [user("Who keeps lamp 7?")], "context": {"cite": False}}
+    asked = house.post("/chat/completions", json=first, key=OTHER).json()
     named = asked["conversation"]["id"]
     told = [fitted(house, messages=[user("And lamp 8?")], conversation=named) for _ in range(2)]
     said = [user("Who keeps lamp 7?"), assistant("Ann keeps it."), user("And lamp 8?")]
@@ -291,9 +287,8 @@ def test_s7_what_cannot_be_served_says_so(house: GatewayProcess, upstream: MockU
     described = [{"type": "function", "function": {"name": "read", "description": "word " * 9000}}]
     elsewhere = post(house, {**body, "tools": described})  # it is sent to `small`, whoever has room for it here
     assert elsewhere.json()["error"]["code"] == "context_length_exceeded"
-    with http(house, OTHER) as client:
-        assert client.post("/compress", content=b"{").status_code == 400
-        assert client.get("/compress").status_code == 405
+    assert house.post("/compress", content=b"{", key=OTHER).status_code == 400
+    assert house.get("/compress", key=OTHER).status_code == 405
     assert not upstream.chats
 
 

@@ -12,7 +12,7 @@ import pytest
 from openai import OpenAI
 from openai.types.conversations import Conversation
 
-from tests.support.answers import Json, bill_of, conversation_of, exact, extra, http, refusal, usage_of, user
+from tests.support.answers import Json, bill_of, conversation_of, exact, extra, refusal, usage_of, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -46,7 +46,7 @@ def test_s3_12_an_emptied_conversation_goes_on(
 ) -> None:
     """§3.12, §10: under its id and its session, by all three APIs, with nothing of what was said; a client that does
     not name it and sends everything again begins another, as after a deletion."""
-    with http(gateway, f"sk-emptied-{api}-{resends}") as client:
+    with gateway.http(f"sk-emptied-{api}-{resends}") as client:
         begun = {"model": "gpt-4o", "messages": [user("The heliotrope is in bloom.")], "context": {"session": "s"}}
         first = client.post("/chat/completions", json=begun).json()
         named = first["conversation"]["id"]
@@ -98,7 +98,7 @@ def test_s3_a_conversation_that_is_deleted_during_its_first_answer_is_not_stored
     upstream.reply(text="The heliotrope turns to the sun.", stall_after=2, stall_until=goes_on)
     session = {"context": {"session": "brief"}} if storage == "named" else {}
     body = {"model": "gpt-4o", "messages": [user("What turns?")], "stream": True, **session}
-    with http(gateway, f"sk-deleted-at-first-{storage}") as raw:
+    with gateway.http(f"sk-deleted-at-first-{storage}") as raw:
         with raw.stream("POST", "/chat/completions", json=body) as answer:
             lines = answer.iter_lines()
             named, first = answer.headers["x-conversation-id"], json.loads(next(lines).removeprefix("data: "))
@@ -113,11 +113,10 @@ def test_s3_a_conversation_that_is_deleted_during_its_first_answer_is_not_stored
 
 
 def test_s3_5_answers_name_their_conversation_in_a_header(gateway: GatewayProcess) -> None:
-    with http(gateway) as raw:
-        made = raw.post("/conversations", json={})
-        assert made.headers["x-conversation-id"] == made.json()["id"]
-        assert raw.get(f"/conversations/{made.json()['id']}").headers["x-conversation-id"] == made.json()["id"]
-        assert raw.post("/conversations").status_code == 200  # no body at all
+    made = gateway.post("/conversations", json={})
+    assert made.headers["x-conversation-id"] == made.json()["id"]
+    assert gateway.get(f"/conversations/{made.json()['id']}").headers["x-conversation-id"] == made.json()["id"]
+    assert gateway.post("/conversations").status_code == 200  # no body at all
 
 
 def listed(client: OpenAI, **query: Any) -> list[str]:
@@ -179,20 +178,18 @@ def test_s3_conversations_are_listed_with_filters(client: OpenAI) -> None:
 )
 def test_s7_a_wrong_parameter_of_a_list_is_named(one_gateway: GatewayProcess, query: str, param: str) -> None:
     """§7: bad input is a 400 that names the field."""
-    with http(one_gateway) as raw:
-        assert refusal(raw.get(f"/conversations?{query}")) == (400, "invalid_value", param)
+    assert refusal(one_gateway.get(f"/conversations?{query}")) == (400, "invalid_value", param)
 
 
 def test_s7_a_list_begins_behind_one_that_exists(gateway: GatewayProcess) -> None:
-    with http(gateway) as raw:
-        for after in ("conv_none", "x", "%00", "conv_%00"):
-            assert refusal(raw.get(f"/conversations?after={after}")) == (404, "conversation_not_found", "after")
+    for after in ("conv_none", "x", "%00", "conv_%00"):
+        assert refusal(gateway.get(f"/conversations?after={after}")) == (404, "conversation_not_found", "after")
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 def test_s3_a_client_deletes_what_it_lists(gateway: GatewayProcess, order: str) -> None:
     """The next page begins behind a conversation that is deleted by then."""
-    with http(gateway, f"sk-deletes-{order}") as raw:
+    with gateway.http(f"sk-deletes-{order}") as raw:
         for _ in range(5):
             conversation = raw.post("/conversations", json={}).json()["id"]
             raw.post(f"/conversations/{conversation}/items", json={"items": [user("hello")]})
@@ -208,8 +205,11 @@ def test_s3_a_client_deletes_what_it_lists(gateway: GatewayProcess, order: str) 
                 break
             query["after"] = page["last_id"]
         assert left == expected
-    with http(gateway, "sk-other") as raw:
-        assert refusal(raw.get(f"/conversations?after={left[0]}")) == (404, "conversation_not_found", "after")
+    assert refusal(gateway.get(f"/conversations?after={left[0]}", key="sk-other")) == (
+        404,
+        "conversation_not_found",
+        "after",
+    )
 
 
 BAD: list[tuple[Any, str]] = [
@@ -231,7 +231,7 @@ def test_s7_what_breaks_a_rule_is_named_and_nothing_is_stored(
     gateway: GatewayProcess, request: pytest.FixtureRequest, body: Any, param: str
 ) -> None:
     """§7: a 400 that names the field, and no conversation."""
-    with http(gateway, f"sk-{request.node.name.encode().hex()[-60:]}") as raw:
+    with gateway.http(f"sk-{request.node.name.encode().hex()[-60:]}") as raw:
         assert refusal(raw.post("/conversations", json=body)) == (400, "invalid_value", param)
         assert raw.get("/conversations").json()["data"] == []
 
@@ -242,23 +242,25 @@ def test_s7_metadata_up_to_the_limits_is_kept(client: OpenAI) -> None:
 
 
 def test_s7_an_update_needs_metadata(one_gateway: GatewayProcess) -> None:
-    with http(one_gateway) as raw:
-        made = raw.post("/conversations", json={}).json()["id"]
-        missing = (400, "missing_required_parameter", "metadata")
-        assert refusal(raw.post(f"/conversations/{made}", json={})) == missing
-        assert refusal(raw.post(f"/conversations/{made}", json={"metadata": 1})) == (400, "invalid_value", "metadata")
-        assert refusal(raw.post(f"/conversations/{made}", content=b"{"))[:2] == (400, "invalid_json")
-        assert refusal(raw.post(f"/conversations/{made}", content=b"[]"))[:2] == (400, "invalid_json")
+    made = one_gateway.post("/conversations", json={}).json()["id"]
+    missing = (400, "missing_required_parameter", "metadata")
+    assert refusal(one_gateway.post(f"/conversations/{made}", json={})) == missing
+    assert refusal(one_gateway.post(f"/conversations/{made}", json={"metadata": 1})) == (
+        400,
+        "invalid_value",
+        "metadata",
+    )
+    assert refusal(one_gateway.post(f"/conversations/{made}", content=b"{"))[:2] == (400, "invalid_json")
+    assert refusal(one_gateway.post(f"/conversations/{made}", content=b"[]"))[:2] == (400, "invalid_json")
 
 
 def test_s7_other_methods_and_paths_are_not_relayed(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """§1, §7: what begins with `/v1/conversations/` is the gateway's own: 404 or 405, and nothing goes up."""
-    with http(one_gateway) as raw:
-        for path, methods in PATHS.items():
-            for method in methods:
-                assert refusal(raw.request(method, path))[:2] == (405, "method_not_allowed"), (method, path)
-        for path in ("/conversations/conv_1/what", "/conversations/conv_1/items/msg_1/more"):
-            assert refusal(raw.get(path))[:2] == (404, "not_found")
+    for path, methods in PATHS.items():
+        for method in methods:
+            assert refusal(one_gateway.request(method, path))[:2] == (405, "method_not_allowed"), (method, path)
+    for path in ("/conversations/conv_1/what", "/conversations/conv_1/items/msg_1/more"):
+        assert refusal(one_gateway.get(path))[:2] == (404, "not_found")
     assert not upstream.requests
 
 
@@ -282,9 +284,8 @@ def test_s6_what_a_conversation_took_so_far(gateway: GatewayProcess, client: Ope
     upstream.reply(text="Yes.", usage=usage_of(40, 5))
     third = client.chat.completions.create(model="small", messages=[user("Sure?")], extra_body=same)
     costs = [exact(json.dumps(bill_of(each)["cost"]))["total_cost"] for each in (first, second, third)]
-    with http(gateway, client.api_key) as raw:
-        told = exact(raw.get(f"/conversations/{conversation_of(first)}").text)
-        (listed,) = raw.get("/conversations").json()["data"]
+    told = exact(gateway.get(f"/conversations/{conversation_of(first)}", key=client.api_key).text)
+    (listed,) = gateway.get("/conversations", key=client.api_key).json()["data"]
     assert (told["totals"]["turns"], told["totals"]["requests"]) == (2, 3)
     assert told["totals"]["usage"] == {"prompt_tokens": 70, "completion_tokens": 10, "total_tokens": 80}
     assert told["totals"]["cost"]["total_cost"] == sum(costs) > 0
@@ -302,8 +303,7 @@ def test_s6_a_price_that_is_not_known_makes_no_sum(client: OpenAI, gateway: Gate
     client.chat.completions.create(
         model="bench", messages=[user("Two.")], extra_body={"conversation": conversation_of(first)}
     )
-    with http(gateway, client.api_key) as raw:
-        told = raw.get(f"/conversations/{conversation_of(first)}").json()
+    told = gateway.get(f"/conversations/{conversation_of(first)}", key=client.api_key).json()
     assert told["totals"]["cost"]["total_cost"] is None
     assert told["totals"]["cost"]["priced"] is False
     assert [turn["cost"]["priced"] for turn in told["turns"]] == [True, False]

@@ -11,7 +11,7 @@ import pytest
 from openai import OpenAI
 
 from tests.chaos.audit import all_rows, rows
-from tests.support.answers import Json, chat, http, user
+from tests.support.answers import Json, chat, user
 from tests.support.documents import docx, prose
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -98,9 +98,8 @@ def test_s14_5_nothing_of_a_deleted_file_is_left(
         assert "file_data" not in json.dumps(upstream.last.body)
         assert '"file_id"' not in json.dumps(upstream.last.body)
         assert ("(This document was deleted.)" in json.dumps(upstream.last.body)) == (ask is by_part)
-        with http(keeping) as plain:
-            exported = plain.get(f"/conversations/{conversation}/export")
-            assert exported.status_code == 200
-            assert CANARY not in exported.text
+        exported = keeping.get(f"/conversations/{conversation}/export")
+        assert exported.status_code == 200
+        assert CANARY not in exported.text
     assert in_database(module_storage_url) == []
     assert len(rows(module_storage_url, "SELECT * FROM ledger")) == bills + 2

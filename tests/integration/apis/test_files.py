@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, all_used, chat, http, user
+from tests.support.answers import Json, all_used, chat, user
 from tests.support.documents import docx, file_part, keeper, lamps, locked_pdf, pdf, prompt_tokens, prose, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -118,8 +118,7 @@ def test_s7_a_pdf_with_a_password_says_so(
     where = "attachments[0].attachment_id" if by_id else "messages[0].content[0].file"
     if by_id:
         body["attachments"] = [{"attachment_id": "file-locked"}]
-    with http(own_key_gateway) as client:
-        answer = client.post("/chat/completions", json=body)
+    answer = own_key_gateway.post("/chat/completions", json=body)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, where)
     assert "protected by a password" in error["message"]
@@ -132,9 +131,8 @@ def test_s7_a_stored_file_that_cannot_be_read_does_not_end_its_conversation(
 ) -> None:
     """What was added as an item is not the fault of the chat that comes later: the model is told what it is."""
     spoilt = {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,%%%"}
-    with http(one_gateway) as client:
-        item = {"type": "message", "role": "user", "content": [spoilt]}
-        made = client.post("/conversations", json={"items": [item]}).json()
+    item = {"type": "message", "role": "user", "content": [spoilt]}
+    made = one_gateway.post("/conversations", json={"items": [item]}).json()
     ask(one_gateway, "What does it say?", conversation=made["id"])
     assert "This document cannot be read: its data is not base64." in text_of(upstream.last.body)
 
@@ -172,8 +170,7 @@ def test_s2_a_file_id_that_is_not_there(
     body = {"model": "gpt-4o", "messages": [user("x")], "attachments": [{"attachment_id": "file-abc"}]}
     operators = start_gateway({"upstream": {"api_base": upstream.base_url, "api_key": "sk-operator"}})
     for gateway in (own_key_gateway, operators):
-        with http(gateway) as client:
-            answer = client.post("/chat/completions", json=body)
+        answer = gateway.post("/chat/completions", json=body)
         assert answer.status_code == 404
         assert answer.json()["error"]["param"].startswith("attachments[0]")
         upstream.files["file-abc"] = b"the operator's own"
@@ -194,9 +191,8 @@ def test_i7_a_file_stands_in_later_turns_as_it_was_forwarded_first(
     answer = first["choices"][0]["message"]["content"]
     named = {"conversation": first["conversation"]["id"]}
     told = [user(content), {"role": "assistant", "content": answer}, user("And lamp 4?")]
-    with http(one_gateway) as client:
-        messages = told[-1:] if by_id else told
-        second = client.post("/chat/completions", json={"model": "small", "messages": messages, **named}).json()
+    messages = told[-1:] if by_id else told
+    second = one_gateway.post("/chat/completions", json={"model": "small", "messages": messages, **named}).json()
     after = upstream.last.body["messages"]
     assert after[: len(before)] == before
     assert len(after) == len(before) + 2

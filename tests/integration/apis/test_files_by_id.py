@@ -12,7 +12,7 @@ import httpx
 import pytest
 from PIL import Image
 
-from tests.support.answers import Json, exact, http, used, user
+from tests.support.answers import Json, exact, used, user
 from tests.support.documents import docx, text_of
 from tests.support.factory import SMALL_MODEL_INFO, ClientFactory, GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
@@ -60,15 +60,13 @@ def url_of(content: bytes, media: str = "image/png") -> str:
 
 
 def uploaded(gateway: GatewayProcess, content: bytes, name: str = "a.png", media: str = "image/png") -> str:
-    with http(gateway, ADA) as client:
-        made = client.post("/files", files={"file": (name, content, media)}, data={"purpose": "vision"})
+    made = gateway.post("/files", files={"file": (name, content, media)}, data={"purpose": "vision"}, key=ADA)
     assert made.status_code == 200, made.text
     return str(made.json()["id"])
 
 
 def deleted(gateway: GatewayProcess, file_id: str) -> None:
-    with http(gateway, ADA) as client:
-        assert client.delete(f"/files/{file_id}").status_code == 200
+    assert gateway.delete(f"/files/{file_id}", key=ADA).status_code == 200
 
 
 def by_chat(part: Json, **more: Any) -> tuple[str, Json]:
@@ -93,8 +91,7 @@ def block(file_id: str, kind: str = "image") -> Json:
 
 
 def posted(gateway: GatewayProcess, asked: tuple[str, Json], model: str = "gpt-4o", key: str = ADA) -> Json:
-    with http(gateway, key) as client:
-        answer = client.post(asked[0], json={"model": model, **asked[1]})
+    answer = gateway.post(asked[0], json={"model": model, **asked[1]}, key=key)
     assert answer.status_code == 200, answer.text
     found: Json = exact(answer.text)
     return found
@@ -102,8 +99,7 @@ def posted(gateway: GatewayProcess, asked: tuple[str, Json], model: str = "gpt-4
 
 def refused(gateway: GatewayProcess, asked: tuple[str, Json], key: str = ADA) -> tuple[int, str, str]:
     """Status, field and code."""
-    with http(gateway, key) as client:
-        answer = client.post(asked[0], json={"model": "gpt-4o", **asked[1]})
+    answer = gateway.post(asked[0], json={"model": "gpt-4o", **asked[1]}, key=key)
     error = answer.json()["error"]
     return answer.status_code, error["param"], error["code"]
 
@@ -131,10 +127,9 @@ def test_s14_6_a_picture_by_its_id_goes_up_as_the_picture(
     told, same = (each.get("response_metadata", {}).get("context_utilization") for each in (answer, inline))
     if road != "messages":
         assert told["tokens_used"] == same["tokens_used"] == pytest.approx(85 + 170 * 4, abs=20)
-    with http(keeping, ADA) as client:
-        conversation = client.get("/conversations").json()["data"][0]["id"]
-        (kept,) = client.get(f"/conversations/{conversation}/items", params={"order": "asc"}).json()["data"][:1]
-        exported = client.get(f"/conversations/{conversation}/export").text
+    conversation = keeping.get("/conversations", key=ADA).json()["data"][0]["id"]
+    (kept,) = keeping.get(f"/conversations/{conversation}/items", params={"order": "asc"}, key=ADA).json()["data"][:1]
+    exported = keeping.get(f"/conversations/{conversation}/export", key=ADA).text
     assert kept["content"][1] == {"type": "input_image", "file_id": file_id, "detail": "auto"}
     assert base64.b64encode(raw).decode()[:60] not in exported
     posted(keeping, ("/chat/completions", {"messages": [user("And now?")], "conversation": conversation}))
@@ -288,11 +283,9 @@ def test_s14_6_items_of_a_conversation_may_name_pictures(
     """Where they are kept here. What turns out to be none is no fault of the request that comes later."""
     kept, other = uploaded(keeping, picture()), uploaded(keeping, docx(["x"]), "a.docx", DOCX)
     message = {"type": "message", "role": "user", "content": [item(kept), item(other)]}
-    with http(own_key_gateway) as client:
-        answer = client.post("/conversations", json={"items": [message]})
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "items[0].content[0].file_id")
-    with http(keeping, ADA) as client:
-        made = client.post("/conversations", json={"items": [message]}).json()["id"]
+    answer = own_key_gateway.post("/conversations", json={"items": [message]})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "items[0].content[0].file_id")
+    made = keeping.post("/conversations", json={"items": [message]}, key=ADA).json()["id"]
     posted(keeping, ("/chat/completions", {"messages": [user(ASK)], "conversation": made}))
     assert upstream.last.body["messages"][0]["content"][0]["image_url"]["url"] == url_of(picture())
     assert "it is no picture" in text_of(upstream.last.body)
@@ -324,8 +317,7 @@ def test_s14_5_an_upstream_without_files(
     gateway.restart()  # what was learned of the upstream is gone, the files are not
     assert client.files.retrieve(made[1].id).filename == "lamps.txt"
     client.files.delete(made[1].id)
-    with http(gateway, "sk-mine") as bare:
-        answer = bare.post("/files", files={"file": ("a.txt", b"x")}, data={"purpose": "user_data"})
+    answer = gateway.post("/files", files={"file": ("a.txt", b"x")}, data={"purpose": "user_data"}, key="sk-mine")
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "files_not_kept")
     assert "files.serve" in answer.json()["error"]["message"]
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.answers import Json, assistant, exact, http, stored, user
+from tests.support.answers import Json, assistant, exact, stored, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.raw import LAST, SSE_HEAD, End, event, whole
@@ -25,24 +25,23 @@ def test_s1_9_a_sign_in_two_chunks_arrives_and_is_stored_whole(gateway: GatewayP
     """The conversation goes on: its digest is that of the sign that a client joins and sends again (§3.2)."""
     done = event({**NAMED, "choices": [], "usage": USAGE}) + event(b"[DONE]")
     upstream.reply(raw=(SSE_HEAD, chunk("so \ud83d"), chunk("\ude00!"), chunk("", "stop"), done, LAST, End.KEEP))
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json={**CHAT, "stream": True})
-        events = chunks_of(answer.content)
-        said = [each["choices"][0]["delta"]["content"] for each in events if each["choices"][0]["delta"]]
-        assert [text for text in said if text] == ["so ", "😀!"]
-        assert answer.text.endswith("data: [DONE]\n\n")
-        assert stored(gateway, events[0]["id"])["choices"][0]["message"]["content"] == "so 😀!"
-        conversation = events[0]["conversation"]
-        resent = client.post(
-            "/chat/completions",
-            json={
-                **CHAT,
-                "conversation": conversation["id"],
-                "messages": [user("smile"), assistant("so 😀!"), user("again")],
-            },
-        )
-        assert resent.json()["conversation"] == conversation
-        client.post("/chat/completions", json={**CHAT, "conversation": conversation["id"]})
+    answer = gateway.post("/chat/completions", json={**CHAT, "stream": True})
+    events = chunks_of(answer.content)
+    said = [each["choices"][0]["delta"]["content"] for each in events if each["choices"][0]["delta"]]
+    assert [text for text in said if text] == ["so ", "😀!"]
+    assert answer.text.endswith("data: [DONE]\n\n")
+    assert stored(gateway, events[0]["id"])["choices"][0]["message"]["content"] == "so 😀!"
+    conversation = events[0]["conversation"]
+    resent = gateway.post(
+        "/chat/completions",
+        json={
+            **CHAT,
+            "conversation": conversation["id"],
+            "messages": [user("smile"), assistant("so 😀!"), user("again")],
+        },
+    )
+    assert resent.json()["conversation"] == conversation
+    gateway.post("/chat/completions", json={**CHAT, "conversation": conversation["id"]})
     assert upstream.last.body is not None
     assert upstream.last.body["messages"][:3] == [user("smile"), assistant("so 😀!"), user("again")]
 
@@ -53,17 +52,16 @@ def test_s1_9_a_half_alone_is_mended(gateway: GatewayProcess, upstream: MockUpst
     message = {"role": "assistant", "content": "cut \ud83d", "note": "\ude00"}
     body = {**NAMED, "object": "chat.completion", "choices": [{"index": 0, "message": message}], "usage": USAGE}
     upstream.reply(raw=(whole(json.dumps(body).encode()), End.KEEP))
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json={**CHAT, "context": {"mode": mode}})
-        assert answer.status_code == 200
-        mended = {"role": "assistant", "content": "cut \ufffd", "note": "\ufffd"}
-        assert answer.json()["choices"][0]["message"] == mended
-        if mode == "off":
-            return
-        assert exact(answer.content)["response_metadata"]["cost"]["estimated"] is False
-        assert stored(gateway, answer.json()["id"])["choices"][0]["message"]["content"] == "cut \ufffd"
-        named = {"conversation": answer.json()["conversation"]["id"]}
-        assert client.post("/chat/completions", json={**CHAT, **named}).status_code == 200
+    answer = gateway.post("/chat/completions", json={**CHAT, "context": {"mode": mode}})
+    assert answer.status_code == 200
+    mended = {"role": "assistant", "content": "cut \ufffd", "note": "\ufffd"}
+    assert answer.json()["choices"][0]["message"] == mended
+    if mode == "off":
+        return
+    assert exact(answer.content)["response_metadata"]["cost"]["estimated"] is False
+    assert stored(gateway, answer.json()["id"])["choices"][0]["message"]["content"] == "cut \ufffd"
+    named = {"conversation": answer.json()["conversation"]["id"]}
+    assert gateway.post("/chat/completions", json={**CHAT, **named}).status_code == 200
     assert upstream.last.body is not None
     assert upstream.last.body["messages"][1]["content"] == "cut \ufffd"
 
@@ -84,16 +82,14 @@ def test_s1_9_a_half_in_a_request_is_mended(
     """Clients that cut texts by UTF-16 units write halves of signs: the model reads what can be read of them, and the
     same client goes on."""
     body = {"model": "gpt-4o", **SAID[path], "store": store, "metadata": {"user_id": HALF}}
-    with http(gateway) as client:
-        answer = client.post(f"/{path}", content=json.dumps(body).encode())
-        assert answer.status_code == 200, answer.text
+    answer = gateway.post(f"/{path}", content=json.dumps(body).encode())
+    assert answer.status_code == 200, answer.text
     assert str(upstream.last.body["messages"][-1]["content"]).count("cut \ufffd") == 1
 
 
 def test_s1_9_a_half_in_a_relayed_request_goes_up_as_it_came(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Its model is read all the same."""
     raw = json.dumps({"model": "gpt-4o", "input": HALF}).encode()
-    with http(gateway) as client:
-        answer = client.post("/embeddings", content=raw, headers={"content-type": "application/json"})
+    answer = gateway.post("/embeddings", content=raw, headers={"content-type": "application/json"})
     assert answer.status_code == 200, answer.text
     assert upstream.requests[-1].body["input"] == HALF

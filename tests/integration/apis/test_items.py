@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.support.answers import Json, assistant, conversation_of, http, read_stream, user
+from tests.support.answers import Json, assistant, conversation_of, read_stream, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -300,8 +300,7 @@ def test_s3_a_stored_completion_forgets_a_deleted_answer(talk: Talk, gateway: Ga
     talk.upstream.reply(choices=[choice], extra={"citations": ["secret 8c1fxyz"]})
     answer = talk.ask(user("one"))
     talk.delete(talk.items()[-1])
-    with http(gateway) as raw:
-        found = raw.get(f"/chat/completions/{answer.id}")
+    found = gateway.get(f"/chat/completions/{answer.id}")
     assert found.status_code == 200
     assert "8c1fxyz" not in found.text
     assert found.json()["response_metadata"]["usage"] == answer.model_extra["response_metadata"]["usage"]
@@ -347,19 +346,18 @@ MISSING: list[tuple[Json, str]] = [
 def test_s7_items_that_break_a_rule_are_named_and_none_is_stored(gateway: GatewayProcess, talk: Talk) -> None:
     """§7: a 400 that names the field, also if only one of several is wrong; the supported types are told."""
     talk.begin(user("one"))
-    with http(gateway) as raw:
-        for code, cases in (("invalid_value", BAD), ("missing_required_parameter", MISSING)):
-            for item, param in cases:
-                answer = raw.post(f"/conversations/{talk.id}/items", json={"items": [item]})
-                error = answer.json()["error"]
-                assert (answer.status_code, error["code"], error["param"]) == (400, code, param), (item, error)
-        mixed = raw.post(f"/conversations/{talk.id}/items", json={"items": [user("fine"), {"type": "x"}]})
-        assert mixed.json()["error"]["param"] == "items[1].type"
-        assert "function_call_output" in mixed.json()["error"]["message"]
-        many = raw.post(f"/conversations/{talk.id}/items", json={"items": [user("x")] * 21})
-        assert (many.status_code, many.json()["error"]["param"]) == (400, "items")
-        none = raw.post(f"/conversations/{talk.id}/items", json={})
-        assert (none.status_code, none.json()["error"]["code"]) == (400, "missing_required_parameter")
+    for code, cases in (("invalid_value", BAD), ("missing_required_parameter", MISSING)):
+        for item, param in cases:
+            answer = gateway.post(f"/conversations/{talk.id}/items", json={"items": [item]})
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"], error["param"]) == (400, code, param), (item, error)
+    mixed = gateway.post(f"/conversations/{talk.id}/items", json={"items": [user("fine"), {"type": "x"}]})
+    assert mixed.json()["error"]["param"] == "items[1].type"
+    assert "function_call_output" in mixed.json()["error"]["message"]
+    many = gateway.post(f"/conversations/{talk.id}/items", json={"items": [user("x")] * 21})
+    assert (many.status_code, many.json()["error"]["param"]) == (400, "items")
+    none = gateway.post(f"/conversations/{talk.id}/items", json={})
+    assert (none.status_code, none.json()["error"]["code"]) == (400, "missing_required_parameter")
     assert len(talk.items()) == 1
 
 
@@ -398,8 +396,7 @@ def test_a_deleted_item_does_not_come_back_with_a_request_that_quoted_it(
     talk.ask(user("And now?"))
     assert "Without tools, please." in json.dumps(talk.forwarded)
     assert secret["output"] not in json.dumps(talk.forwarded)
-    with http(gateway) as raw:
-        assert secret["output"] not in raw.get(f"/conversations/{talk.id}/export").text
+    assert secret["output"] not in gateway.get(f"/conversations/{talk.id}/export").text
 
 
 def test_a_deleted_system_message_does_not_come_back_with_a_request_that_it_was_in_force_for(
@@ -422,7 +419,6 @@ def test_a_deleted_system_message_does_not_come_back_with_a_request_that_it_was_
 
 def test_s7_wrong_parameters_of_a_page_are_named(gateway: GatewayProcess, talk: Talk) -> None:
     talk.begin(user("one"))
-    with http(gateway) as raw:
-        for query, param in {"limit=0": "limit", "limit=101": "limit", "order=x": "order", "after=": "after"}.items():
-            answer = raw.get(f"/conversations/{talk.id}/items?{query}")
-            assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+    for query, param in {"limit=0": "limit", "limit=101": "limit", "order=x": "order", "after=": "after"}.items():
+        answer = gateway.get(f"/conversations/{talk.id}/items?{query}")
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)

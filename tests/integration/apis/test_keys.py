@@ -10,7 +10,7 @@ import httpx
 import pytest
 from openai import AuthenticationError, PermissionDeniedError
 
-from tests.support.answers import Json, http, refusal, status, user
+from tests.support.answers import Json, refusal, status, user
 from tests.support.described import check
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -74,8 +74,7 @@ def answered(gateway: GatewayProcess, method: str, path: str, body: Json | None 
 
 
 def asked(gateway: GatewayProcess, method: str, path: str, body: Json | None = None, key: str = ROOT) -> httpx.Response:
-    with http(gateway, key) as client:
-        return client.request(method, f"/gateway/keys{path}", json=body)
+    return gateway.request(method, f"/gateway/keys{path}", json=body, key=key)
 
 
 def test_s12_1_a_key_is_made_shown_once_and_asks(pair: Pair, make_client: ClientFactory) -> None:
@@ -94,8 +93,7 @@ def test_s12_1_a_key_is_made_shown_once_and_asks(pair: Pair, make_client: Client
     assert read in listed["data"]
     assert key["key"] not in str(listed)
     by = "group_by[]=api_key_id&group_by[]=project_id"
-    with http(pair.one, ROOT) as client:
-        costs = client.get(f"/organization/costs?start_time={int(time.time()) - 3600}&{by}").json()
+    costs = pair.one.get(f"/organization/costs?start_time={int(time.time()) - 3600}&{by}", key=ROOT).json()
     results = [result for bucket in costs["data"] for result in bucket["results"]]
     assert ("search", key["id"]) in {(each["project_id"], each["api_key_id"]) for each in results}
 
@@ -145,7 +143,7 @@ def test_s12_2_a_keys_streams_end_with_it(pair: Pair, postgres: Postgres, upstre
     def ask(gateway: GatewayProcess, path: str, body: Json, token: str, name: str) -> None:
         raw = b""
         asked_body = {"model": "gpt-4o", "stream": True, **body}
-        client = http(gateway, token)
+        client = gateway.http(token)
         with client, suppress(httpx.HTTPError), client.stream("POST", path, json=asked_body) as got:
             for piece in got.iter_raw():
                 raw += piece
@@ -182,7 +180,7 @@ def test_s12_2_a_replay_ends_with_its_key(one: GatewayProcess, upstream: MockUps
     """It is a stream that asks models again and again: none once the key is revoked."""
     key = made(one)
     said: Json = {"model": "gpt-4o", "context": {"session": "replayed"}}
-    with http(one, key["key"]) as client:
+    with one.http(key["key"]) as client:
         for text in ("one", "two"):
             found = client.post("/chat/completions", json={**said, "messages": [user(text)]}).json()
         upstream.reply(text="anew it is", stall_after=2)
@@ -285,7 +283,7 @@ def test_s12_1_a_key_asks_the_models_that_it_names(
         ("/embeddings", {"model": "gpt-4o", "input": "hi"}),
         ("/embeddings", {"model": "unlisted", "input": "hi"}),
     ]
-    with http(one, key) as client:
+    with one.http(key) as client:
         for path, body in tries:
             got = client.post(path, json=body)
             assert got.status_code == 403, (path, got.text)
@@ -300,7 +298,7 @@ def test_s12_1_a_key_asks_the_models_that_it_names(
 def test_s12_1_a_keys_defaults_of_context_hold_where_requests_say_nothing(one: GatewayProcess) -> None:
     key = made(one, context={"mode": "off"})["key"]
     body: Json = {"model": "small", "messages": [user("hi")]}
-    with http(one, key) as client:
+    with one.http(key) as client:
         chats = client.post("/chat/completions", json=body).json()
         own = client.post("/chat/completions", json={**body, "context": {"mode": "simple"}}).json()
         by_header = client.post("/chat/completions", json=body, headers={"x-context-mode": "simple"}).json()
@@ -346,12 +344,10 @@ def test_s12_1_a_key_of_ours_never_goes_upstream(own_key_gateway: GatewayProcess
     body: Json = {"model": "gpt-4o", "messages": [user("hi")], "max_tokens": 9}
     for name in ("authorization", "x-api-key", "api-key", "x-other", "openai-organization"):
         for path in ("/chat/completions", "/messages", "/files", "/embeddings"):
-            with http(own_key_gateway, None) as client:
-                value = f"Bearer {key}" if name == "authorization" else key
-                client.post(f"{path}?key={key}&other={key}", json=body, headers={name: value})
-    with http(own_key_gateway, key) as client:
-        assert client.post("/chat/completions", json=body).status_code == 401
-        assert client.get("/gateway/nothing").status_code == 404
+            value = f"Bearer {key}" if name == "authorization" else key
+            own_key_gateway.post(f"{path}?key={key}&other={key}", json=body, headers={name: value}, key=None)
+    assert own_key_gateway.post("/chat/completions", json=body, key=key).status_code == 401
+    assert own_key_gateway.get("/gateway/nothing", key=key).status_code == 404
     for record in upstream.requests:
         assert key not in f"{record.path} {record.headers}".lower()
 
@@ -381,7 +377,6 @@ def test_s12_1_the_page_and_mcp_keep_to_the_key(one: GatewayProcess, upstream: M
     assert len(upstream.chats) == before + 1
     told = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     headers = {"accept": "application/json, text/event-stream"}
-    with http(one, key["key"]) as client:
-        assert client.post(f"{one.url}/mcp", json=told, headers=headers).status_code != 401
-        answered(one, "DELETE", f"/{key['id']}")
-        assert client.post(f"{one.url}/mcp", json=told, headers=headers).status_code == 401
+    assert one.post(f"{one.url}/mcp", json=told, headers=headers, key=key["key"]).status_code != 401
+    answered(one, "DELETE", f"/{key['id']}")
+    assert one.post(f"{one.url}/mcp", json=told, headers=headers, key=key["key"]).status_code == 401

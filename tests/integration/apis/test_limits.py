@@ -7,7 +7,7 @@ import httpx
 import openai
 import pytest
 
-from tests.support.answers import http, user
+from tests.support.answers import user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -83,7 +83,7 @@ def test_s12_4_requests_within_a_minute(
     assert 1 <= int(error.response.headers["retry-after"]) <= 120
     assert error.response.headers["x-ratelimit-remaining-requests"] == "0"
     assert len(upstream.chats) == asked
-    with http(limited, key("slow")) as other:  # what asks no model is not counted
+    with limited.http(key("slow")) as other:  # what asks no model is not counted
         assert other.get("/models").status_code == 200
         assert other.get("/chat/completions?limit=1").status_code == 200
 
@@ -155,7 +155,7 @@ def test_s12_3_a_used_up_budget(limited: GatewayProcess, upstream: MockUpstream,
 
 def test_s12_4_what_a_budget_refuses_does_not_count(limited: GatewayProcess, upstream: MockUpstream) -> None:
     """Neither what is too dear, nor what comes once the budget is used up: a limit may be shared with others."""
-    with http(limited, key("poor")) as client:
+    with limited.http(key("poor")) as client:
 
         def asked(most: int) -> Any:
             return client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK, "max_tokens": most})
@@ -201,14 +201,14 @@ def test_s12_4_a_user_that_a_relayed_form_names_has_its_limits(limited: GatewayP
     """As the one that a JSON body names."""
     upstream.routes["POST /v1/images/edits"] = Reply(json={"created": 1, "data": []})
     form, files = {"model": "gpt-4o", "prompt": "a hat", "user": "busy"}, {"image": ("a.png", b"x")}
-    with http(limited, key("pictures")) as client:
+    with limited.http(key("pictures")) as client:
         answers = [client.post("/images/edits", data=form, files=files) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [200, 429]
     assert "this user" in answers[1].json()["error"]["message"]
 
 
 def test_s12_4_a_dry_run_has_no_tokens(limited: GatewayProcess) -> None:
-    with http(limited, key("dry")) as client:
+    with limited.http(key("dry")) as client:
         body = {"model": "gpt-4o", "messages": ASK}
         assert client.post("/chat/completions", json={**body, "context": {"dry_run": True}}).status_code == 200
         assert client.post("/chat/completions", json=body).status_code == 429

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from openai.types.chat import ChatCompletion
 
-from tests.support.answers import http, user
+from tests.support.answers import user
 from tests.support.command import gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
@@ -95,9 +95,8 @@ def test_s12_14_the_master_key_makes_keys(serve: Serve, make_client: ClientFacto
     """As docs/litellm.md shows it, in the place of `/key/generate`."""
     gateway = serve("the proxy's budget")
     (body,) = re.findall(r"-d '(\{.*\})'$", (REPOSITORY / "docs/litellm.md").read_text(), re.MULTILINE)
-    with http(gateway, MASTER) as admin:
-        made = admin.post("/gateway/keys", content=body.replace("gpt-*", "sm*"))
-        assert made.is_success, made.text
+    made = gateway.post("/gateway/keys", content=body.replace("gpt-*", "sm*"), key=MASTER)
+    assert made.is_success, made.text
     client = make_client(gateway, made.json()["key"])
     messages: Any = [user("hello")]
     assert client.chat.completions.create(model="small", messages=messages).choices[0].message.content == "a"

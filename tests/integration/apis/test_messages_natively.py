@@ -8,7 +8,7 @@ import pytest
 from anthropic import APIStatusError
 
 from tests.support import anthropic_wire as wire
-from tests.support.answers import Json, http
+from tests.support.answers import Json
 from tests.support.documents import pdf
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -232,11 +232,10 @@ def test_s10_10_an_effort_is_no_thinking_where_the_last_step_has_no_thought(
     ]
     body = {"model": "claude", "max_tokens": 3000, "reasoning_effort": "low"}
     tools = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
-    with http(house) as client:
-        for said, thinks in ((loop, False), ([USER], True)):
-            found = client.post("/chat/completions", json={**body, "messages": said, "tools": tools})
-            assert found.status_code == 200, found.text
-            assert ("thinking" in provider.last.body) == thinks
+    for said, thinks in ((loop, False), ([USER], True)):
+        found = house.post("/chat/completions", json={**body, "messages": said, "tools": tools})
+        assert found.status_code == 200, found.text
+        assert ("thinking" in provider.last.body) == thinks
 
 
 @pytest.mark.parametrize("first", ["messages", "chat"])
@@ -249,7 +248,7 @@ def test_s10_10_thoughts_stay_with_the_protocol_that_they_were_made_by(
     schema: Json = {"type": "object"}
     tools = [{"type": "function", "function": {"name": "weather", "parameters": schema}}]
     body: Json = {"model": "claude", "max_tokens": 2000, "thinking": ENABLED, "messages": [USER]}
-    with http(house) as client:
+    with house.http() as client:
 
         def ask_by(edge: str) -> Json:
             natively = edge == "messages"

@@ -9,7 +9,7 @@ import pytest
 from gateway.core.config.settings import StorageSettings
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import open_transactions
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_here import on_loop
@@ -46,8 +46,7 @@ def office(module_start_gateway: GatewayFactory, module_upstream: MockUpstream, 
     def ask(text: str, model: str = "small", key: str = ADMIN, reply: Reply | None = None, **more: object) -> str:
         upstream.handler = (lambda _: reply) if reply is not None else None
         body = {"model": model, "messages": [user(text)], "user": "ann", **more}
-        with http(gateway, key) as client:
-            return str(client.post("/chat/completions", json=body).headers["x-request-id"])
+        return str(gateway.post("/chat/completions", json=body, key=key).headers["x-request-id"])
 
     failed = ask("What failed?", reply=Reply(status=500, json={"error": {"message": "The lamp broke."}}))
     on_loop(_moved(module_storage_url, failed, timedelta(days=1)))
@@ -58,8 +57,7 @@ def office(module_start_gateway: GatewayFactory, module_upstream: MockUpstream, 
     ask("Slow?", "bench", reply=Reply(text="Yes.", delay_first=0.6))
     document = {"title": "Lamps", "content": lamps(100), "source": "a shelf", "attachment_type": "list"}
     cut = ask("Who keeps lamp 7?", attachments=[document], context={"mode": "simple", "max_input_tokens": 3000})
-    with http(gateway, ADMIN) as client:
-        made = client.post("/gateway/keys", json={"tenant": "ops", "name": "to be revoked"}).json()["id"]
+    made = gateway.post("/gateway/keys", json={"tenant": "ops", "name": "to be revoked"}, key=ADMIN).json()["id"]
     upstream.handler = None
     return Office(gateway, failed, dear, cut, made)
 

@@ -19,7 +19,7 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.types.turn import LedgerEntry, TurnCommit
 from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.store import ConversationStore
-from tests.support.answers import exact, http, usage_of, user
+from tests.support.answers import exact, usage_of, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -141,11 +141,10 @@ def test_s13_4_net_savings_are_told_where_they_are_asked_for(served: tuple[Gatew
     known = [net for net in nets if net is not None]
     options = {"start_time": START, "end_time": START + 5 * DAY, "limit": 180}
     for groups in ([], ["line_item"], ["api_key_id", "line_item"], ["conversation_id"]):
-        with http(gateway, BOSS) as client:
-            plain, told = (
-                client.get("/organization/costs", params={**options, "group_by[]": groups, **more})
-                for more in ({}, {"include[]": ["net_saving"]})
-            )
+        plain, told = (
+            gateway.get("/organization/costs", params={**options, "group_by[]": groups, **more}, key=BOSS)
+            for more in ({}, {"include[]": ["net_saving"]})
+        )
         results = [result for bucket in exact(told.text)["data"] for result in bucket["results"]]
         amounts = [Decimal(each["net_saving"]["value"]) for each in results if each.get("net_saving")]
         assert sum(amounts) == sum(known) == Decimal(plain.headers["x-gateway-net-saving-usd"])
@@ -154,8 +153,7 @@ def test_s13_4_net_savings_are_told_where_they_are_asked_for(served: tuple[Gatew
         assert int(plain.headers["x-gateway-unmetered-requests"]) == nets.count(None)
         assert all("net_saving" not in result for bucket in plain.json()["data"] for result in bucket["results"])
         assert all(set(groups) <= set(result) for result in results)
-    with http(gateway, BOSS) as client:
-        wrong = client.get("/organization/costs", params={**options, "include": "saved"})
+    wrong = gateway.get("/organization/costs", params={**options, "include": "saved"}, key=BOSS)
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "include")
 
 
@@ -183,23 +181,20 @@ def test_s13_4_embeddings_and_filters(served: tuple[GatewayProcess, list[LedgerE
 def test_s13_4_a_key_sees_its_own_tenant(served: tuple[GatewayProcess, list[LedgerEntry]]) -> None:
     gateway, entries = served
     for key, tenant in ((ALICE, "alice"), (BOB, "bob")):
-        with http(gateway, key) as client:
-            query: Any = {"start_time": START, "end_time": START + 5 * DAY, "group_by": "project_id"}
-            body = client.get("/organization/usage/completions", params=query).json()
+        query: Any = {"start_time": START, "end_time": START + 5 * DAY, "group_by": "project_id"}
+        body = gateway.get("/organization/usage/completions", params=query, key=key).json()
         results = [result for bucket in body["data"] for result in bucket["results"]]
         own = [entry for entry in entries if entry.tenant == tenant and entry.endpoint is None]
         assert sum(result["num_model_requests"] for result in results) == len(own)
         assert {result["project_id"] for result in results} == {tenant, "shop"}
-    with http(gateway, "sk-nobody") as client:
-        assert client.get("/organization/costs", params={"start_time": 0}).status_code == 401
+    assert gateway.get("/organization/costs", params={"start_time": 0}, key="sk-nobody").status_code == 401
 
 
 def test_s13_4_without_a_key_figures_are_shown_on_this_machine_alone(one_gateway: GatewayProcess) -> None:
     """They list conversations, whose ids are all that keeps callers without a key apart."""
     path = f"/organization/costs?start_time={START}&group_by[]=conversation_id"
     for headers, expected in (({}, 200), ({"x-forwarded-for": "10.0.0.9"}, 401)):
-        with http(one_gateway, token=None) as client:
-            assert client.get(path, headers=headers).status_code == expected, headers
+        assert one_gateway.get(path, headers=headers, key=None).status_code == expected, headers
 
 
 def test_s13_4_a_request_that_was_just_answered(
@@ -253,8 +248,7 @@ def test_s13_4_a_request_that_was_just_answered(
 def test_s13_4_what_is_asked_wrongly_is_named(
     served: tuple[GatewayProcess, list[LedgerEntry]], path: str, query: dict[str, Any], param: str
 ) -> None:
-    with http(served[0], BOSS) as client:
-        answer = client.get(f"/organization/{path}", params=query)
+    answer = served[0].get(f"/organization/{path}", params=query, key=BOSS)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 

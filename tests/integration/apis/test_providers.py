@@ -12,7 +12,7 @@ from openai import BadRequestError, OpenAI
 from gateway.core.types.upstreams import NOT_READ_BY_CLAUDE
 from tests.chaos.audit import all_rows
 from tests.support import anthropic_wire, gemini_wire
-from tests.support.answers import Json, chat, conversation_of, http, read_stream, user, wait_for_bill
+from tests.support.answers import Json, chat, conversation_of, read_stream, user, wait_for_bill
 from tests.support.command import config_file, gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -60,7 +60,7 @@ def models(mock: MockUpstream) -> list[Json]:
 def module_house(module_start_gateway: GatewayFactory, module_upstream: MockUpstream) -> GatewayProcess:
     gateway = module_start_gateway({"model_list": models(module_upstream)})
     MockProvider(module_upstream)
-    with http(gateway) as client:  # loads litellm
+    with gateway.http() as client:  # loads litellm
         client.post("/chat/completions", json={"model": "claude", "messages": [ASK]}, timeout=120)
     return gateway
 
@@ -333,9 +333,8 @@ def test_s7_1_what_is_refused_while_its_call_is_made_leaves_nothing(
 ) -> None:
     """§7.1: nobody is asked, and neither a conversation nor a bill is stored, nor one that is open."""
     before, asked = kept(house), len(provider.calls)
-    with http(house) as client:
-        body = {"model": "claude", "messages": [ASK], "stream": streamed, **change}
-        answer = client.post("/chat/completions", json=body)
+    body = {"model": "claude", "messages": [ASK], "stream": streamed, **change}
+    answer = house.post("/chat/completions", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, named)
     assert "x-conversation-id" not in answer.headers
     assert not provider.calls[asked:]
@@ -360,7 +359,7 @@ def test_s7_a_client_that_leaves_cancels_the_call(
     """§7: at once; what was delivered is kept as a partial turn with its bill."""
     provider.reply(CALLING if model == "claude" else SIGNED, stall_after=events)
     body = {"model": model, "messages": [ASK], "stream": True}
-    with http(house) as plain, plain.stream("POST", "/chat/completions", json=body) as answer:
+    with house.http() as plain, plain.stream("POST", "/chat/completions", json=body) as answer:
         line = next(line for line in answer.iter_lines() if line.startswith("data:"))
     assert provider.last.disconnected.wait(PATIENCE)
     bill = wait_for_bill(house, json.loads(line.removeprefix("data:"))["id"])
@@ -369,8 +368,7 @@ def test_s7_a_client_that_leaves_cancels_the_call(
 
 def test_s9_models_and_check(house: GatewayProcess, listening: MockUpstream, tmp_path: Path) -> None:
     """§9: the entries are listed; `gateway check` reaches what it can, names a refused key and an unknown provider."""
-    with http(house) as plain:
-        listed = [model["id"] for model in plain.get("/models").json()["data"]]
+    listed = [model["id"] for model in house.get("/models").json()["data"]]
     assert listed == [entry["model_name"] for entry in models(listening)]
     provider = MockProvider(listening)
 

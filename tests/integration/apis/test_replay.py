@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.answers import Json, assistant, exact, http, stored_of, user
+from tests.support.answers import Json, assistant, exact, stored_of, user
 from tests.support.documents import prompt_tokens
 from tests.support.factory import GatewayFactory
 from tests.support.mock_upstream import MockUpstream, Record, Reply
@@ -368,8 +368,7 @@ def test_s11_18_what_is_wrong_is_named(team: Team) -> None:
         assert answer.status_code == status, f"{name}: {answer.text}"
         refused(answer, status, code, param)
     refused(team.post("/conversations/conv_nobody/replay", {}), 404, "conversation_not_found", "conversation_id")
-    with http(team.gateway, "sk-somebody-else") as other:
-        refused(other.post(path, json={}), 404, "conversation_not_found", "conversation_id")
+    refused(team.gateway.post(path, json={}, key="sk-somebody-else"), 404, "conversation_not_found", "conversation_id")
     empty = team.client.post("/conversations", json={}).json()["id"]
     refused(team.post(f"/conversations/{empty}/replay", {}), 400, "invalid_value", "from_turn")
     assert len(team.upstream.chats) == before
@@ -449,8 +448,7 @@ def test_s11_18_what_is_deleted_while_a_replay_runs_is_not_asked_again(team: Tea
     assert "Items were deleted since this replay began" in told
     assert "[DONE]" not in told
     assert len(team.upstream.chats) == 4
-    with http(team.gateway, team.token) as client:
-        left = client.get(f"/conversations/{team.conversation}/export").text
+    left = team.gateway.get(f"/conversations/{team.conversation}/export", key=team.token).text
     assert "question 1" not in left
     assert "question 3" not in left
 

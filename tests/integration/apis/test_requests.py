@@ -15,7 +15,7 @@ from gateway.core.types.turn import LedgerEntry
 from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import open_transactions
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.command import gateway_command
 from tests.support.described import check, closed
 from tests.support.factory import GatewayFactory
@@ -45,8 +45,7 @@ async def stored(url: str) -> list[LedgerEntry]:
 
 
 def ask(gateway: GatewayProcess, text: str, key: str | None = "sk-test", **more: Any) -> Any:
-    with http(gateway, key) as client:
-        return client.post("/chat/completions", json={"model": "small", "messages": [user(text)], **more})
+    return gateway.post("/chat/completions", json={"model": "small", "messages": [user(text)], **more}, key=key)
 
 
 async def test_s13_15_a_failure_is_kept_with_each_try_and_the_upstreams_own_words(
@@ -89,9 +88,8 @@ async def test_s13_15_a_failure_is_kept_with_each_try_and_the_upstreams_own_word
     told_by = gateway_command("show", "--config", str(gateway.config_path), first_id, directory=gateway.directory)
     assert f"HTTP 503: {WORDS}" in told_by.stdout
     assert told_by.stdout.count("openai/small, failed within") == 2
-    with http(gateway) as client:
-        conversation = failed.headers["x-conversation-id"]
-        assert client.delete(f"/conversations/{conversation}").status_code == 200
+    conversation = failed.headers["x-conversation-id"]
+    assert gateway.delete(f"/conversations/{conversation}").status_code == 200
     assert (await stored(storage_url))[0].failure is None
 
 
@@ -218,14 +216,12 @@ def test_s13_18_the_api_lists_what_the_page_does_for_whom_the_page_would(
     ask(team, "What ops asks.", ADMIN)
 
     def got(search: str = "", key: str | None = VIEWER, expected: int = 200) -> Json:
-        with http(team, key) as client:
-            answer = client.get(f"/gateway/requests{search}")
+        answer = team.get(f"/gateway/requests{search}", key=key)
         assert answer.status_code == expected, answer.text
         found: Json = answer.json()
         return found
 
-    with http(team, None) as client:
-        described = closed(client.get(f"{team.url}/openapi.json").json())
+    described = closed(team.get(f"{team.url}/openapi.json", key=None).json())
     everything = got()
     check(described, "Requests", everything)
     assert [each["question"] for each in everything["data"]] == ["The quay.", "The harbour.", "The ferry.", "The lamp."]
@@ -261,8 +257,7 @@ def test_s13_18_the_api_lists_what_the_page_does_for_whom_the_page_would(
         assert got(f"?{bad}", expected=400)["error"]["param"] == bad.partition("=")[0]
     got(key=USER, expected=403)
     got(key=None, expected=401)
-    with http(team, ADMIN) as client:
-        seen = client.get("/gateway/trail?action=requests.seen&order=desc").json()["data"]
+    seen = team.get("/gateway/trail?action=requests.seen&order=desc", key=ADMIN).json()["data"]
     assert {"parameters": ["since", "text", "user"]} in [each["details"] for each in seen], "and not what they say"
 
 
@@ -274,8 +269,7 @@ def test_s13_18_without_keys_the_api_lists_requests_where_the_page_would(gateway
         ({"x-forwarded-for": "10.0.0.9"}, 403),
         ({"origin": "http://evil.example"}, 403),
     ):
-        with http(gateway) as client:
-            answer = client.get("/gateway/requests", headers=headers)
+        answer = gateway.get("/gateway/requests", headers=headers)
         assert answer.status_code == expected, headers
 
 
@@ -289,13 +283,12 @@ def test_s13_18_a_refused_request_has_no_bill_and_is_found_all_the_same(
         ask(team, "The ferry.", "gw-of-nobody").headers["x-request-id"],
     ]
     said: Json = {"model": "small", "messages": [user("The heliotrope.")], "context": {"mode": "odd"}}
-    with http(team, USER) as client:
-        for path, body in (
-            ("/messages", {**said, "max_tokens": 9}),
-            ("/responses", {"model": "small", "input": "The heliotrope.", "context": {"mode": "odd"}}),
-            ("/compress", said),
-        ):
-            ids.append(client.post(path, json=body).headers["x-request-id"])
+    for path, body in (
+        ("/messages", {**said, "max_tokens": 9}),
+        ("/responses", {"model": "small", "input": "The heliotrope.", "context": {"mode": "odd"}}),
+        ("/compress", said),
+    ):
+        ids.append(team.post(path, json=body, key=USER).headers["x-request-id"])
     upstream.reply(status=400, body=QUOTED)
     ask(team, "The harbour.", USER)
     with PageClient(team.url) as browser:
@@ -314,8 +307,11 @@ def test_s13_18_a_refused_request_has_no_bill_and_is_found_all_the_same(
         assert all(each in browser.page("/ui/refused").text for each in ids)
     (line,) = [each for each in team.log_lines() if each.get("request_id") == ids[0]]
     assert (line["error_code"], line["tenant"], line["key_id"][:4]) == ("invalid_value", "acme", "key_")
-    with http(team, USER) as client:
-        others = [client.post("/files"), client.delete("/conversations/conv_none"), client.get("/gateway/keys/self")]
+    others = [
+        team.post("/files", key=USER),
+        team.delete("/conversations/conv_none", key=USER),
+        team.get("/gateway/keys/self", key=USER),
+    ]
     for each in (*ids[3:], *(other.headers["x-request-id"] for other in others)):
         assert team.logged(each)["key_id"] == line["key_id"], "whichever endpoint it was"
 
@@ -366,8 +362,7 @@ def test_s13_10_a_replay_is_paid_once_by_who_confirms_it_and_may_ask(
         again = paid(browser, page)
         assert again.headers["location"] == f"/ui/conversations/{answered['conversation']['id']}"
         assert len(upstream.chats) == asked + 1, "sent twice, it asks once"
-        with http(team, VIEWER) as client:
-            bill = client.get("/gateway/requests?limit=1").json()["data"][0]
+        bill = team.get("/gateway/requests?limit=1", key=VIEWER).json()["data"][0]
         assert (bill["id"], bill["model"], bill["tenant"]) == (compared["b"][0], "gpt-4o", "acme")
         assert "It costs" not in dry(browser, "bench"), "a model that the key may not ask"
     for key, word in ((LOOKS, "no role"), (ADMIN, "Only keys of tenant acme")):
@@ -380,6 +375,5 @@ def test_s13_10_a_replay_is_paid_once_by_who_confirms_it_and_may_ask(
         browser.log_in(POOR)
         assert paid(browser, dry(browser, "gpt-4o")).status_code == 429
     assert len(upstream.chats) == asked + 1
-    with http(team, ADMIN) as client:
-        seen = client.get("/gateway/trail?action=request.replayed").json()["data"]
+    seen = team.get("/gateway/trail?action=request.replayed", key=ADMIN).json()["data"]
     assert {(each["object_id"], each["details"]["model"]) for each in seen} == {(name, "gpt-4o")}

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.support import anthropic_wire as wire
-from tests.support.answers import Json, http
+from tests.support.answers import Json
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.messages import events_of
@@ -70,7 +70,7 @@ def test_s1_3_signed_thoughts_go_back_without_being_stored(
     model, told = SigningAnthropic(), list[Json]()
     provider.claude = lambda body: model.answer(body, *told)
     said: list[Json] = [USER]
-    with http(house, ONE) as client:
+    with house.http(ONE) as client:
         for step in range(3):
             told[:] = [wire.text("Let me look."), wire.tool_use(f"call_{step}", "look", page=step)]
             output = ask(client, said, streamed=streamed, model="claude", reasoning={"effort": "low"})
@@ -93,7 +93,7 @@ def test_s1_3_signatures_of_calls_and_open_thoughts_go_back(
     for thought in ("", "Where is it?"):
         made: Json = {"content": None, "tool_calls": calls, **({"reasoning_content": thought} if thought else {})}
         upstream.reply(message=made)
-        with http(house, ONE) as client:
+        with house.http(ONE) as client:
             output = ask(client, [USER], streamed=streamed, model="plain")
             assert [item["type"] for item in output if item["type"] != "reasoning"] == ["function_call"] * 2
             said = [USER, *given_back(output), outcome(0), outcome(1)]
@@ -110,13 +110,13 @@ def test_s1_3_sealed_thoughts_are_one_tenants_and_one_models(
 ) -> None:
     """Elsewhere they are left out, and the request is answered."""
     upstream.reply(message={"content": "Keeper 12.", "reasoning_content": "A secret."})
-    with http(house, ONE) as client:
+    with house.http(ONE) as client:
         (thought, words) = ask(client, [USER], streamed=False, model="plain")
     thought = {name: value for name, value in thought.items() if name != "content"}
     assert thought["summary"] == []
     if changed == "content":
         thought["encrypted_content"] = thought["encrypted_content"][:-6] + "AAAAAA"
-    with http(house, TWO if changed == "tenant" else ONE) as client:
+    with house.http(TWO if changed == "tenant" else ONE) as client:
         ask(client, [USER, thought, words, USER], streamed=False, model="other" if changed == "model" else "plain")
     assert [each["role"] for each in upstream.last.body["messages"]] == ["user", "assistant", "user"]
     assert "gw." not in json.dumps(upstream.last.body)
@@ -130,15 +130,14 @@ def test_s1_3_a_stored_response_is_shown_as_it_was_answered(
 ) -> None:
     upstream.reply(message={"content": "Keeper 12.", "reasoning_content": "A thought."})
     body = {"model": "plain", "input": [USER], "include": SEALS}
-    with http(house, ONE) as client:
-        first = client.post("/responses", json=body).json()
-        path, query = f"/responses/{first['id']}", {"include[]": SEALS[0], "stream": str(streamed).lower()}
-        shown = client.get(path, params=query)
-        found = events_of(shown.text)[-1]["response"] if streamed else shown.json()
-        assert found["output"] == first["output"]
+    first = house.post("/responses", json=body, key=ONE).json()
+    path, query = f"/responses/{first['id']}", {"include[]": SEALS[0], "stream": str(streamed).lower()}
+    shown = house.get(path, params=query, key=ONE)
+    found = events_of(shown.text)[-1]["response"] if streamed else shown.json()
+    assert found["output"] == first["output"]
 
 
 def test_s1_3_nothing_is_sealed_unasked(house: GatewayProcess, upstream: MockUpstream) -> None:
     upstream.reply(message={"content": "Keeper 12.", "reasoning_content": "A thought."})
-    with http(house, ONE) as client:
+    with house.http(ONE) as client:
         assert "encrypted_content" not in json.dumps(ask(client, [USER], streamed=False, model="plain", include=[]))

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx
 import pytest
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -104,9 +104,8 @@ def is_out(browser: PageClient) -> bool:
 
 
 def asked(gateway: GatewayProcess, key: str, text: str) -> None:
-    with http(gateway, key) as client:
-        body = {"model": "small", "messages": [user(text)]}
-        assert client.post("/chat/completions", json=body).status_code == 200
+    body = {"model": "small", "messages": [user(text)]}
+    assert gateway.post("/chat/completions", json=body, key=key).status_code == 200
 
 
 def test_s12_18_a_person_logs_in_looks_and_logs_out(
@@ -124,8 +123,9 @@ def test_s12_18_a_person_logs_in_looks_and_logs_out(
     assert "Ann Example" in page.text
     again = browser.get(LIST, cookie="", **ACROSS)
     assert again.status_code == 200, "a browser that comes by another site's link asks once more"
-    with http(gated, ADMIN) as client:
-        events = client.get("/gateway/trail", params={"order": "desc", "after": 10**9, "limit": 20}).json()["data"]
+    events = gated.get("/gateway/trail", params={"order": "desc", "after": 10**9, "limit": 20}, key=ADMIN).json()[
+        "data"
+    ]
     login = next(each for each in events if each["action"] == "ui.login")
     assert (login["actor_name"], login["actor"][:4], login["ok"]) == ("Ann Example", "sub_", True)
     kept = dict(browser.client.cookies)
@@ -295,9 +295,8 @@ def test_s12_18_who_may_ask_asks_by_the_page_as_who_it_is(
     answer = browser.client.post("/ui/try", files=parts)
     assert answer.status_code == 200, answer.text
     assert "what uma asks" in browser.page(LIST).text
-    with http(gated, ADMIN) as client:
-        query: dict[str, int | str] = {"start_time": int(time.time()) - 3600, "group_by": "user_id"}
-        days = client.get("/organization/usage/completions", params=query).json()["data"]
+    query: dict[str, int | str] = {"start_time": int(time.time()) - 3600, "group_by": "user_id"}
+    days = gated.get("/organization/usage/completions", params=query, key=ADMIN).json()["data"]
     assert "uma" in {each["user_id"] for day in days for each in day["results"]}
     with PageClient(gated.url) as second, PageClient(gated.url) as other:
         assert signed_in(second).status_code == 303
@@ -348,8 +347,7 @@ def test_s12_18_claims_may_come_of_the_userinfo_endpoint(start_gateway: GatewayF
                 assert "Sees only acme" in browser.page(LIST).text
             else:
                 assert is_out(browser)
-    with http(gateway, ADMIN) as client:
-        events = client.get("/gateway/trail", params={"limit": 100}).json()["data"]
+    events = gateway.get("/gateway/trail", params={"limit": 100}, key=ADMIN).json()["data"]
     logins = [each for each in events if each["action"] == "ui.login"]
     assert len({each["actor"] for each in logins}) == 1, "who is refused by claims is named as who is let in"
     assert "holds no claims" in logins[-1]["details"]["reason"]
@@ -397,8 +395,7 @@ def test_s12_18_failed_logins_keep_nobody_out_and_do_not_fill_the_trail(
         found = [browser.get(f"{CALLBACK}?state=a.b&code=c", **ACROSS).status_code for _ in range(14)]
         assert found == [403] * 14
         assert signed_in(browser).status_code == 303
-    with http(gateway, ADMIN) as client:
-        events = client.get("/gateway/trail", params={"limit": 100}).json()["data"]
+    events = gateway.get("/gateway/trail", params={"limit": 100}, key=ADMIN).json()["data"]
     logins = [each for each in events if each["action"] == "ui.login"]
     assert [each["ok"] for each in logins] == [False] * 10 + [True]
     why = "This login was not begun in this browser, or too long ago. Begin it again."

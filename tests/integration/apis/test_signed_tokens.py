@@ -18,7 +18,7 @@ from joserfc.jws import JWSRegistry
 from gateway.core.config.setting_sections import AuthSettings
 from gateway.core.config.settings import Settings
 from gateway.operations.check import check_issuers
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -66,8 +66,7 @@ def gated(module_gated: GatewayProcess, upstream: MockUpstream) -> GatewayProces
 
 
 def ask(gateway: GatewayProcess, token: str | None, model: str = "small", **body: Any) -> httpx.Response:
-    with http(gateway, token) as client:
-        return client.post("/chat/completions", json={"model": model, "messages": [user("hello")], **body})
+    return gateway.post("/chat/completions", json={"model": model, "messages": [user("hello")], **body}, key=token)
 
 
 def signed(header: Json, claims: Json, key: Any) -> str:
@@ -90,46 +89,44 @@ def test_s12_17_a_token_says_whose_its_requests_are_in_each_api(
 ) -> None:
     """Tenant, project, user and allowed models are the token's, in the three APIs; nothing of it goes upstream."""
     token = provider.token(**STAFF)
-    with http(gated, token) as client:
-        chat = client.post("/chat/completions", json={"model": "small", "messages": [user("hi")], "user": "mallory"})
-        response = client.post("/responses", json={"model": "small", "input": "hi", "user": "mallory"})
-        by_key = {"x-api-key": token, "authorization": ""}
-        message = {"model": "small", "max_tokens": 50, "messages": [user("hi")]}
-        said = client.post("/messages", json=message, headers=by_key)
+    chat = gated.post(
+        "/chat/completions", json={"model": "small", "messages": [user("hi")], "user": "mallory"}, key=token
+    )
+    response = gated.post("/responses", json={"model": "small", "input": "hi", "user": "mallory"}, key=token)
+    by_key = {"x-api-key": token, "authorization": ""}
+    message = {"model": "small", "max_tokens": 50, "messages": [user("hi")]}
+    said = gated.post("/messages", json=message, headers=by_key, key=token)
     for answer in (chat, response, said):
         assert answer.status_code == 200, answer.text
     assert token not in json.dumps([(each.headers, each.body) for each in upstream.requests], default=str)
-    with http(gated, ADMIN) as client:
-        query: dict[str, int | str] = {"start_time": int(time.time()) - 3600, "group_by": "user_id"}
-        costs = client.get("/organization/usage/completions", params=query).json()
-        query["group_by"] = "project_id"
-        projects = client.get("/organization/usage/completions", params=query).json()
+    query: dict[str, int | str] = {"start_time": int(time.time()) - 3600, "group_by": "user_id"}
+    costs = gated.get("/organization/usage/completions", params=query, key=ADMIN).json()
+    query["group_by"] = "project_id"
+    projects = gated.get("/organization/usage/completions", params=query, key=ADMIN).json()
     users = {each["user_id"]: each["num_model_requests"] for day in costs["data"] for each in day["results"]}
     assert users["ann@acme.example"] >= 3
     assert "mallory" not in users
     assert "search" in {each["project_id"] for day in projects["data"] for each in day["results"]}
     assert refused(ask(gated, token, "bench"), 403)["code"] == "model_not_allowed"
-    with http(gated, token) as client:
-        own = client.get("/gateway/keys/self").json()
-        assert (own["source"], own["tenant"], own["roles"]) == ("token", "acme", ["user"])
-        assert client.get("/gateway/keys").status_code == 403
+    own = gated.get("/gateway/keys/self", key=token).json()
+    assert (own["source"], own["tenant"], own["roles"]) == ("token", "acme", ["user"])
+    assert gated.get("/gateway/keys", key=token).status_code == 403
 
 
 def test_s12_17_a_tokens_user_notes_and_reads_of_nobody_else(gated: GatewayProcess, provider: OidcProvider) -> None:
     """Whatever `user` a request for the memory names."""
     conversation = ask(gated, provider.token(**STAFF)).json()["conversation"]["id"]
     bob = provider.token(**{**STAFF, "email": "bob@acme.example", "sub": "bob"})
-    with http(gated, bob) as client:
-        noted = {
-            "remember": [{"type": "fact", "id": "basel", "name": "Basel"}],
-            "scope": "user",
-            "user": "ann@acme.example",
-        }
-        made = client.post(f"/conversations/{conversation}/memory", json=noted)
-        assert made.status_code == 200, made.text
-        found = client.get("/memory", params={"user": "ann@acme.example", "query": "Basel"})
-        assert [each["name"] for each in found.json()["data"]] == ["Basel"]
-    with http(gated, provider.token(**STAFF)) as client:
+    noted = {
+        "remember": [{"type": "fact", "id": "basel", "name": "Basel"}],
+        "scope": "user",
+        "user": "ann@acme.example",
+    }
+    made = gated.post(f"/conversations/{conversation}/memory", json=noted, key=bob)
+    assert made.status_code == 200, made.text
+    found = gated.get("/memory", params={"user": "ann@acme.example", "query": "Basel"}, key=bob)
+    assert [each["name"] for each in found.json()["data"]] == ["Basel"]
+    with gated.http(provider.token(**STAFF)) as client:
         assert client.get("/memory", params={"user": "bob@acme.example", "query": "Basel"}).json()["data"] == []
 
 
@@ -140,14 +137,14 @@ def test_s12_17_a_tokens_user_sees_and_deletes_no_other_users_memory(
     conversation = ask(gated, provider.token(**STAFF)).json()["conversation"]["id"]
     bob = provider.token(**{**STAFF, "email": "bob@acme.example", "sub": "bob"})
     noted = {"remember": [{"type": "fact", "id": "ulm", "name": "Ulm"}], "scope": "user"}
-    with http(gated, bob) as client:
+    with gated.http(bob) as client:
         assert client.post(f"/conversations/{conversation}/memory", json=noted).status_code == 200
         both = client.get("/memory", params={"type": "fact"}).json()["data"]
         assert {each["scope"] for each in both} >= {"user", "conversation"}
         (of_bob,) = (each["id"] for each in both if each["scope"] == "user" and each["thing_id"] == "ulm")
         assert of_bob in {each["id"] for each in client.get("/memory", params={"query": "Ulm"}).json()["data"]}
         assert client.get(f"/memory/{of_bob}").status_code == 200
-    with http(gated, provider.token(**STAFF)) as client:
+    with gated.http(provider.token(**STAFF)) as client:
         for query in ({}, {"query": "Ulm"}, {"query": "fact"}):
             found = client.get("/memory", params=query).json()["data"]
             assert [each["scope"] for each in found if each["thing_id"] == "ulm"] == ["conversation"]
@@ -158,30 +155,30 @@ def test_s12_17_a_tokens_user_sees_and_deletes_no_other_users_memory(
         assert [each["scope"] for each in searched["things"] if each["thing_id"] == "ulm"] == ["conversation"]
         assert refused(client.get(f"/memory/{of_bob}"), 404)["code"] == "memory_not_found"
         assert refused(client.delete(f"/memory/{of_bob}"), 404)["code"] == "memory_not_found"
-    with http(gated, bob) as client:
-        assert client.delete(f"/memory/{of_bob}").status_code == 200
+    assert gated.delete(f"/memory/{of_bob}", key=bob).status_code == 200
 
 
 def test_s12_17_relayed_calls_have_the_operators_key_and_the_tokens_user(
     gated: GatewayProcess, provider: OidcProvider, upstream: MockUpstream
 ) -> None:
     token = provider.token(**{**STAFF, "email": "eve@acme.example"})
-    with http(gated, token) as client:
-        body = {"model": "small", "input": "hi", "user": "mallory"}
-        assert client.post("/embeddings", json=body).status_code == 200
-        assert refused(client.post("/embeddings", json={**body, "model": "bench"}), 403)["code"] == "model_not_allowed"
+    body = {"model": "small", "input": "hi", "user": "mallory"}
+    assert gated.post("/embeddings", json=body, key=token).status_code == 200
+    assert (
+        refused(gated.post("/embeddings", json={**body, "model": "bench"}, key=token), 403)["code"]
+        == "model_not_allowed"
+    )
     sent = next(each for each in upstream.requests if each.path.endswith("/embeddings"))
     assert sent.headers["authorization"] == "Bearer sk-upstream"
     assert token not in str(sent.headers) + sent.raw.decode()
-    with http(gated, ADMIN) as client:
-        query: dict[str, int | str] = {"start_time": int(time.time()) - 3600, "group_by": "user_id"}
+    query: dict[str, int | str] = {"start_time": int(time.time()) - 3600, "group_by": "user_id"}
 
-        def told() -> set[str]:
-            days = client.get("/organization/usage/embeddings", params=query).json()["data"]
-            return {each["user_id"] for day in days for each in day["results"]}
+    def told() -> set[str]:
+        days = gated.get("/organization/usage/embeddings", params=query, key=ADMIN).json()["data"]
+        return {each["user_id"] for day in days for each in day["results"]}
 
-        wait_until(lambda: "eve@acme.example" in told(), "the bill")
-        assert "mallory" not in told()
+    wait_until(lambda: "eve@acme.example" in told(), "the bill")
+    assert "mallory" not in told()
 
 
 def test_s12_17_the_user_of_a_token_parts_conversations_that_nobody_named(
@@ -189,15 +186,13 @@ def test_s12_17_the_user_of_a_token_parts_conversations_that_nobody_named(
 ) -> None:
     """Two people of a tenant who said the same do not continue each other's, whatever `user` they send."""
     ann, bob = (provider.token(**{**STAFF, "email": name}) for name in ("ann@acme.example", "bob@acme.example"))
-    with http(gated, ann) as client:
-        question = [user("a question that both ask")]
-        first = client.post("/chat/completions", json={"model": "small", "messages": question}).json()
+    question = [user("a question that both ask")]
+    first = gated.post("/chat/completions", json={"model": "small", "messages": question}, key=ann).json()
     said = [*question, first["choices"][0]["message"], user("and on")]
     body = {"model": "small", "messages": said, "user": "ann@acme.example"}
     found = {}
     for name, token in (("ann", ann), ("bob", bob)):
-        with http(gated, token) as client:
-            found[name] = client.post("/chat/completions", json=body).json()["conversation"]["id"]
+        found[name] = gated.post("/chat/completions", json=body, key=token).json()["conversation"]["id"]
     assert found["ann"] == first["conversation"]["id"] != found["bob"]
 
 
@@ -224,8 +219,7 @@ def test_s12_17_tenants_of_tokens_are_kept_apart_and_share_with_their_keys(
     found = ask(gated, mine).json()["conversation"]["id"]
     seen = {}
     for name, token in (("own", mine), ("tenant's key", KEY), ("other", theirs)):
-        with http(gated, token) as client:
-            seen[name] = client.get(f"/conversations/{found}").status_code
+        seen[name] = gated.get(f"/conversations/{found}", key=token).status_code
     assert seen == {"own": 200, "tenant's key": 200, "other": 404}
 
 
@@ -233,11 +227,10 @@ def test_s12_17_an_administrators_token_acts_by_its_subject_in_the_trail(
     gated: GatewayProcess, provider: OidcProvider
 ) -> None:
     token = provider.token(**{**STAFF, "org": "ops", "realm_access": {"roles": ["operators"]}}, name="Olga")
-    with http(gated, token) as client:
-        made = client.post("/gateway/keys", json={"tenant": "acme"})
-        assert made.status_code == 200, made.text
-        events = client.get("/gateway/trail", params={"order": "desc", "after": 10**9, "limit": 5}).json()["data"]
-        own = client.get("/gateway/keys/self").json()["id"]
+    made = gated.post("/gateway/keys", json={"tenant": "acme"}, key=token)
+    assert made.status_code == 200, made.text
+    events = gated.get("/gateway/trail", params={"order": "desc", "after": 10**9, "limit": 5}, key=token).json()["data"]
+    own = gated.get("/gateway/keys/self", key=token).json()["id"]
     found = next(each for each in events if each["object_id"] == made.json()["id"])
     assert (found["actor_name"], found["actor"]) == ("Olga", own)
     assert own.startswith("sub_")

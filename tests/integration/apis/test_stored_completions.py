@@ -8,7 +8,7 @@ import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletion
 
-from tests.support.answers import bill_of, conversation_of, extra, http, usage_of, user
+from tests.support.answers import bill_of, conversation_of, extra, usage_of, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -125,15 +125,16 @@ def test_s6_pages(shop: Shop, order: Any, limit: int) -> None:
 
 def test_s6_twenty_at_once_unless_asked(shop: Shop, upstream: MockUpstream) -> None:
     """OpenAI's default."""
-    with http(shop.gateway, CAROL) as client:
-        for _ in range(21):
-            upstream.reply(text="x", usage=usage_of(1, 1))
-            assert client.post("/chat/completions", json={"model": "small", "messages": [user("hi")]}).is_success
-        first = client.get("/chat/completions").json()
-        assert (len(first["data"]), first["has_more"]) == (20, True)
-        assert first["last_id"] == first["data"][-1]["id"]
-        rest = client.get("/chat/completions", params={"after": first["last_id"]}).json()
-        assert (len(rest["data"]), rest["has_more"], rest["first_id"]) == (1, False, rest["data"][0]["id"])
+    for _ in range(21):
+        upstream.reply(text="x", usage=usage_of(1, 1))
+        assert shop.gateway.post(
+            "/chat/completions", json={"model": "small", "messages": [user("hi")]}, key=CAROL
+        ).is_success
+    first = shop.gateway.get("/chat/completions", key=CAROL).json()
+    assert (len(first["data"]), first["has_more"]) == (20, True)
+    assert first["last_id"] == first["data"][-1]["id"]
+    rest = shop.gateway.get("/chat/completions", params={"after": first["last_id"]}, key=CAROL).json()
+    assert (len(rest["data"]), rest["has_more"], rest["first_id"]) == (1, False, rest["data"][0]["id"])
 
 
 def test_s6_filters(shop: Shop) -> None:
@@ -185,8 +186,7 @@ def test_s6_a_client_deletes_what_it_lists(shop: Shop, order: Any) -> None:
 )
 def test_s7_bad_parameters_are_named(shop: Shop, query: str, param: str) -> None:
     """A 400 that says which."""
-    with http(shop.gateway, ALICE) as client:
-        answer = client.get(f"/chat/completions?{query}")
+    answer = shop.gateway.get(f"/chat/completions?{query}", key=ALICE)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
@@ -195,20 +195,22 @@ def test_s7_bad_parameters_are_named(shop: Shop, query: str, param: str) -> None
 )
 def test_s7_odd_parameters_are_harmless(shop: Shop, query: str) -> None:
     """NUL, quotes and bytes that are no text find nothing; what is not known is not asked for."""
-    with http(shop.gateway, ALICE) as client:
-        answer = client.get(f"/chat/completions?{query}")
+    answer = shop.gateway.get(f"/chat/completions?{query}", key=ALICE)
     assert answer.status_code == 200
     assert len(answer.json()["data"]) == (7 if query == "unknown=1" else 0)
 
 
 def test_s8_nobody_lists_what_is_anonymous(own_key_gateway: GatewayProcess) -> None:
     """Without a key everyone is one tenant: a conversation must be named, and its id cannot be guessed."""
-    with http(own_key_gateway, None) as client:
-        made = client.post("/chat/completions", json={"model": "small", "messages": [user("hello")]}).json()
-        refused = client.get("/chat/completions")
-        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "conversation")
-        listed = client.get("/chat/completions", params={"conversation": made["conversation"]["id"]}).json()
-        assert [each["id"] for each in listed["data"]] == [made["id"]]
+    made = own_key_gateway.post(
+        "/chat/completions", json={"model": "small", "messages": [user("hello")]}, key=None
+    ).json()
+    refused = own_key_gateway.get("/chat/completions", key=None)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "conversation")
+    listed = own_key_gateway.get(
+        "/chat/completions", params={"conversation": made["conversation"]["id"]}, key=None
+    ).json()
+    assert [each["id"] for each in listed["data"]] == [made["id"]]
 
 
 @pytest.fixture
@@ -281,8 +283,7 @@ def test_s6_a_deleted_completion_leaves_its_bill(shop: Shop, kept: ChatCompletio
     ],
 )
 def test_s7_a_bad_update_names_its_field(shop: Shop, body: Any, param: str) -> None:
-    with http(shop.gateway, ALICE) as client:
-        answer = client.post(f"/chat/completions/{shop.first.id}", json=body)
+    answer = shop.gateway.post(f"/chat/completions/{shop.first.id}", json=body, key=ALICE)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 

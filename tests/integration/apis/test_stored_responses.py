@@ -6,7 +6,7 @@ import httpx
 import openai
 import pytest
 
-from tests.support.answers import chat, exact, http, stored, usage_of
+from tests.support.answers import chat, exact, stored, usage_of
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_responses import MockResponses, words
@@ -48,7 +48,7 @@ def test_s10_5_a_response_without_input_answers_what_is_stored(
 ) -> None:
     """OpenAI's SDK has `input` optional: the history that is named is answered as it stands."""
     asked = {"type": "message", "role": "user", "content": "stored"}
-    conversation = http(one_gateway).post("/conversations", json={"items": [asked]}).json()["id"]
+    conversation = one_gateway.http().post("/conversations", json={"items": [asked]}).json()["id"]
     upstream.reply(text="first")
     first = create(one_gateway, {"model": "small", "conversation": conversation, **given})
     assert said(upstream) == [("user", "stored")]
@@ -57,7 +57,7 @@ def test_s10_5_a_response_without_input_answers_what_is_stored(
     assert said(upstream) == [("user", "stored"), ("assistant", "first")]
     ask(one_gateway, upstream, "three", "third", previous_response_id=second["id"])
     assert [words for _, words in said(upstream)] == ["stored", "first", "second", "three"]
-    found = http(one_gateway).get(f"/responses/{first['id']}/input_items").json()
+    found = one_gateway.http().get(f"/responses/{first['id']}/input_items").json()
     assert found["data"] == []
     upstream.reply(text="other")
     again = {"model": "small", "previous_response_id": first["id"], "instructions": "Be brief.", "store": False}
@@ -94,7 +94,7 @@ def test_s10_5_without_input_and_history_there_is_nothing_to_answer(
     one_gateway: GatewayProcess, upstream: MockUpstream, given: Any
 ) -> None:
     assert refused(one_gateway, {"model": "small", **given})["param"] == "input"
-    empty = http(one_gateway).post("/conversations", json={}).json()["id"]
+    empty = one_gateway.http().post("/conversations", json={}).json()["id"]
     assert refused(one_gateway, {"model": "small", "conversation": empty, **given})["param"] == "input"
     assert upstream.requests == []
 
@@ -131,12 +131,11 @@ def test_s10_5_a_chat_is_gone_on_from_and_the_other_way_round(
     second = ask(one_gateway, upstream, "two", "second", previous_response_id=name)
     assert said(upstream) == [("system", "s"), ("user", "one"), ("assistant", "first"), ("user", "two")]
     assert second["conversation"] == began["conversation"]
-    with http(one_gateway) as client:
-        found = client.get(f"/responses/{name}").json()
-        check_response(found)
-        assert found["output"][0]["content"][0]["text"] == "first"
-        assert stored(one_gateway, second["id"])["choices"][0]["message"]["content"] == "second"
-        assert "asked" not in stored(one_gateway, second["id"])
+    found = one_gateway.get(f"/responses/{name}").json()
+    check_response(found)
+    assert found["output"][0]["content"][0]["text"] == "first"
+    assert stored(one_gateway, second["id"])["choices"][0]["message"]["content"] == "second"
+    assert "asked" not in stored(one_gateway, second["id"])
 
 
 def test_s10_5_what_a_response_ends_with_is_not_doubled_by_sending_it_again(
@@ -165,8 +164,7 @@ def test_s10_5_what_a_response_ends_with_is_not_doubled_by_sending_it_again(
     upstream.reply(text="never")
     again["input"] = [*called["output"], {**result, "call_id": "call_9"}]
     assert refused(gateway, again)["param"] == "input[2]"
-    with http(gateway) as client:
-        kept = client.get(f"/conversations/{called['conversation']['id']}/items", params={"order": "asc"}).json()
+    kept = gateway.get(f"/conversations/{called['conversation']['id']}/items", params={"order": "asc"}).json()
     kinds = [item["type"] for item in kept["data"]]
     assert kinds == ["message", "message", "function_call", "function_call_output", "message"]
 
@@ -176,21 +174,19 @@ def test_s10_5_a_response_is_read_again(gateway: GatewayProcess, upstream: MockU
     upstream.reply(text="first", usage=usage_of(11, 7))
     asked = {"model": "small", "input": "one", "instructions": "Be brief.", "metadata": {"a": "b"}, "temperature": 0.5}
     first = create(gateway, {**asked, "tools": [TOOL]})
-    with http(gateway) as client:
-        found = client.get(f"/responses/{first['id']}")
-        check_response(found.json())
-        assert exact(found.text) == first
-        wire = client.get(f"/responses/{first['id']}", params={"stream": "true"})
-        replayed = read_events(wire.text)
-        assert replayed[-1]["type"] == "response.completed"
-        assert replayed[-1]["response"] == first
-        rest = client.get(f"/responses/{first['id']}", params={"stream": "true", "starting_after": 4}).text
-        assert rest == wire.text[wire.text.index(rest) :]
-        assert rest.startswith("event:")
-        assert '"sequence_number":5' in rest.split("\n\n")[0]
+    found = gateway.get(f"/responses/{first['id']}")
+    check_response(found.json())
+    assert exact(found.text) == first
+    wire = gateway.get(f"/responses/{first['id']}", params={"stream": "true"})
+    replayed = read_events(wire.text)
+    assert replayed[-1]["type"] == "response.completed"
+    assert replayed[-1]["response"] == first
+    rest = gateway.get(f"/responses/{first['id']}", params={"stream": "true", "starting_after": 4}).text
+    assert rest == wire.text[wire.text.index(rest) :]
+    assert rest.startswith("event:")
+    assert '"sequence_number":5' in rest.split("\n\n")[0]
     live = events(gateway, {**asked, "input": "two", "previous_response_id": first["id"]})
-    with http(gateway) as client:
-        again = read_events(client.get(f"/responses/{live[-1]['response']['id']}?stream=true").text)
+    again = read_events(gateway.get(f"/responses/{live[-1]['response']['id']}?stream=true").text)
     assert [event["type"] for event in again] == list(dict.fromkeys(event["type"] for event in live))
     assert again[-1] == {**live[-1], "sequence_number": again[-1]["sequence_number"]}
     check_event(again[-1])
@@ -300,11 +296,10 @@ HOSTED_CALLS: Any = [
 @pytest.mark.parametrize("named_by", ["items", "response", "conversation"])
 def test_s10_5_a_hosted_call_is_referred_to(one_gateway: GatewayProcess, upstream: MockUpstream, named_by: str) -> None:
     """§10.5: its id is its maker's: the items named beside it lead to it, or the history that is named."""
-    with http(one_gateway) as client:
-        said = [{"role": "user", "content": "look"}, *HOSTED_CALLS, {"role": "assistant", "content": "found"}]
-        upstream.reply(text="so it is")
-        first = create(one_gateway, {"model": "small", "input": [*said, {"role": "user", "content": "really?"}]})
-        listed = client.get(f"/conversations/{first['conversation']['id']}/items?order=asc").json()["data"]
+    said = [{"role": "user", "content": "look"}, *HOSTED_CALLS, {"role": "assistant", "content": "found"}]
+    upstream.reply(text="so it is")
+    first = create(one_gateway, {"model": "small", "input": [*said, {"role": "user", "content": "really?"}]})
+    listed = one_gateway.get(f"/conversations/{first['conversation']['id']}/items?order=asc").json()["data"]
     answer = [each["id"] for each in listed[1:4]]
     assert answer[:2] == ["ws_0a1b", "ig_68f0"]
     wanted = answer if named_by == "items" else answer[:2]

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from tests.support.answers import Json, chat, http, user
+from tests.support.answers import Json, chat, user
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -32,8 +32,7 @@ def ask(gateway: GatewayProcess, key: str | None = USER) -> Json:
 
 
 def events(gateway: GatewayProcess, after: int = 0, **query: Any) -> list[Json]:
-    with http(gateway, ADMIN) as client:
-        answer = client.get("/gateway/trail", params={"after": after, "limit": 100, **query})
+    answer = gateway.get("/gateway/trail", params={"after": after, "limit": 100, **query}, key=ADMIN)
     assert answer.status_code == 200, answer.text
     found: list[Json] = answer.json()["data"]
     return found
@@ -105,7 +104,7 @@ def test_s12_12_deletions_exports_and_imports_are_told_whoever_does_them(guarded
     answer, other = ask(guarded), ask(guarded)
     conversation = answer["conversation"]["id"]
     before = latest(guarded)
-    with http(guarded, USER) as client:
+    with guarded.http(USER) as client:
         exported = client.get(f"/conversations/{conversation}/export")
         imported = client.post("/conversations/import", content=exported.content).json()["id"]
         items = client.get(f"/conversations/{imported}/items").json()["data"]
@@ -120,8 +119,7 @@ def test_s12_12_deletions_exports_and_imports_are_told_whoever_does_them(guarded
         ]
         assert [client.delete(path).status_code for path in paths] == [200] * 5
         assert client.delete(f"/conversations/{conversation}").status_code == 404
-    with http(guarded, VIEWER) as client:
-        assert client.delete(f"/responses/{other['id']}").status_code == 200
+    assert guarded.delete(f"/responses/{other['id']}", key=VIEWER).status_code == 200
     found = events(guarded, before)
     uma = "uma@acme.example"
     assert told(found) == [
@@ -140,13 +138,11 @@ def test_s12_12_deletions_exports_and_imports_are_told_whoever_does_them(guarded
 
 def test_s12_12_figures_of_all_tenants_and_the_trail_itself(guarded: GatewayProcess) -> None:
     before = latest(guarded)
-    with http(guarded, ADMIN) as client:
-        assert client.get("/organization/costs", params={"start_time": 1793491200}).status_code == 200
-        lines = client.get("/gateway/trail/export", params={"after": before, "since": "1793491200"})
-    with http(guarded, VIEWER) as client:
-        assert client.get("/organization/costs", params={"start_time": 1793491200}).status_code == 200
-        for path in ("/gateway/trail", "/gateway/trail/export"):
-            assert client.get(path).status_code == 403
+    assert guarded.get("/organization/costs", params={"start_time": 1793491200}, key=ADMIN).status_code == 200
+    lines = guarded.get("/gateway/trail/export", params={"after": before, "since": "1793491200"}, key=ADMIN)
+    assert guarded.get("/organization/costs", params={"start_time": 1793491200}, key=VIEWER).status_code == 200
+    for path in ("/gateway/trail", "/gateway/trail/export"):
+        assert guarded.get(path, key=VIEWER).status_code == 403
     found = events(guarded, before)
     assert told(found) == [("Ada", "organization.seen", "costs", None), ("Ada", "trail.exported", None, None)]
     assert found[1]["details"] == {"after": before, "since": "1793491200"}
@@ -159,8 +155,7 @@ def test_s12_12_figures_of_all_tenants_and_the_trail_itself(guarded: GatewayProc
     [{"after": "x"}, {"limit": "0"}, {"action": "a b"}, {"actor": ""}, {"since": "yesterday"}, {"until": "9" * 15}],
 )
 def test_s12_12_a_parameter_that_breaks_its_rule_is_named(guarded: GatewayProcess, query: Json) -> None:
-    with http(guarded, ADMIN) as client:
-        answer = client.get("/gateway/trail", params=query)
+    answer = guarded.get("/gateway/trail", params=query, key=ADMIN)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, next(iter(query)))
 
 
@@ -203,10 +198,9 @@ def test_s12_12_what_cannot_be_recorded_is_not_shown_and_not_done(start_gateway:
         assert page.status_code == 503
         assert "heliotrope" not in page.text
         assert browser.get("/ui/health").status_code == 200
-        with http(gateway, USER) as client:
-            assert client.delete(f"/conversations/{conversation}").status_code == 503
-            assert client.get(f"/conversations/{conversation}").status_code == 200
-            assert client.get(f"/conversations/{conversation}/export").status_code == 503
+        assert gateway.delete(f"/conversations/{conversation}", key=USER).status_code == 503
+        assert gateway.get(f"/conversations/{conversation}", key=USER).status_code == 200
+        assert gateway.get(f"/conversations/{conversation}/export", key=USER).status_code == 503
         assert ask(gateway)["conversation"]["id"], "chats have nothing to do with it"
         with engine.begin() as connection:
             connection.execute(sa.text("ALTER TABLE put_aside RENAME TO admin_events"))
@@ -217,9 +211,8 @@ def test_s12_12_what_cannot_be_recorded_is_not_shown_and_not_done(start_gateway:
 def test_s12_12_without_keys_the_page_is_told_as_local(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     conversation = ask(one_gateway, None)["conversation"]["id"]
     httpx.get(f"{one_gateway.url}/ui/conversations/{conversation}").raise_for_status()
-    with http(one_gateway, None) as client:
-        assert client.delete(f"/conversations/{conversation}").status_code == 200
-        assert client.get("/gateway/trail").status_code == 403
+    assert one_gateway.delete(f"/conversations/{conversation}", key=None).status_code == 200
+    assert one_gateway.get("/gateway/trail", key=None).status_code == 403
     found = json.loads(trail(one_gateway, "list", "--json").stdout)["data"]
     assert [(each["actor"], each["action"], each["object_id"]) for each in found[-2:]] == [
         ("local", "conversation.seen", conversation),

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.integration.exports import bare, user_message, without_ids
-from tests.support.answers import Json, assistant, http, user
+from tests.support.answers import Json, assistant, user
 from tests.support.command import gateway_command
 from tests.support.documents import file_part
 from tests.support.gateway_process import GatewayProcess
@@ -58,7 +58,7 @@ def copied(client: httpx.Client, document: bytes) -> Json:
 
 def test_a_conversation_comes_back_as_it_was_and_goes_on(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """§3.1, §3.3: the copy continues by id with a delta, and with a resend that dropped the tool step."""
-    with http(gateway) as client:
+    with gateway.http() as client:
         conversation = start(client, upstream)
         first = export(client, conversation)
         assert first.status_code == 200
@@ -88,11 +88,10 @@ def test_a_conversation_comes_back_as_it_was_and_goes_on(gateway: GatewayProcess
 
 def test_a_hostile_million_is_refused_soon(gateway: GatewayProcess) -> None:
     """§7: a 400, whatever it is a million of."""
-    with http(gateway) as client:
-        for member in ("{}", "[]", json.dumps(user_message(0, None))[:60] + '"}'):
-            raw = json.dumps(bare([])).replace('"messages": []', f'"messages": [{",".join([member] * 10**5)},{{}}]')
-            answer = client.post("/conversations/import", content=raw)
-            assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+    for member in ("{}", "[]", json.dumps(user_message(0, None))[:60] + '"}'):
+        raw = json.dumps(bare([])).replace('"messages": []', f'"messages": [{",".join([member] * 10**5)},{{}}]')
+        answer = gateway.post("/conversations/import", content=raw)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
 def test_files_leave_and_come_on_the_command_line(
@@ -104,7 +103,7 @@ def test_files_leave_and_come_on_the_command_line(
         done = gateway_command(*arguments, "--config", str(gateway.config_path), directory=gateway.directory)
         return done.returncode, done.stdout, done.stderr
 
-    with http(gateway, None) as client:
+    with gateway.http(None) as client:
         conversation = start(client, upstream)
         file = tmp_path / "kept.json"
         assert run("export", conversation, "-o", str(file)) == (0, "", "")
@@ -134,7 +133,7 @@ def test_an_import_is_for_the_only_tenant_or_for_one_that_is_named(
         return gateway_command("import", str(file), *arguments, "--config", str(gateway.config_path),
                                directory=gateway.directory)  # fmt: skip
 
-    with http(gateway, "sk-its-own") as client, http(gateway, None) as other:
+    with gateway.http("sk-its-own") as client, gateway.http(None) as other:
         file.write_bytes(export(client, start(client, upstream)).content)
         copy = run().stdout.strip()
         assert client.get(f"/conversations/{copy}").status_code == 200
@@ -152,7 +151,7 @@ def test_a_form_that_does_not_fit_its_message_is_no_fault(
 ) -> None:
     """§7, §14.6: an import may say that a message went up with fewer parts than it has."""
     part = file_part("a.csv", b"name,lamp\n" + b"Ada,7\n" * 100, "text/csv")
-    with http(one_gateway) as client:
+    with one_gateway.http() as client:
         first = ask(client, user([part, {"type": "text", "text": "Read"}, {"type": "text", "text": "this."}]))
         document = export(client, first["conversation"]["id"]).json()
         for message in document["messages"]:

@@ -5,7 +5,7 @@ from functools import partial
 import httpx
 import pytest
 
-from tests.support.answers import Json, assistant, http, user
+from tests.support.answers import Json, assistant, user
 from tests.support.edges import EDGES, PATHS, Edge, common, heard, said_by
 from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
@@ -44,7 +44,7 @@ def memory_of(messages: list[Json]) -> str:
 
 def talk(gateway: GatewayProcess, models: InternalModels, turns: int) -> list[list[Json]]:
     """What was forwarded at each turn of a classic conversation, whose client waits for summaries under way."""
-    with http(gateway) as client:
+    with gateway.http() as client:
         client.base_url = httpx.URL(f"{gateway.url}/api/v1")
         for number in range(1, turns + 1):
             body = {"message": asked(number)["content"], "conversation_id": "conv-1"}
@@ -108,8 +108,7 @@ def test_s3_11_in_each_api_and_without_storage(
     for number in range(1, 13):
         said.append(asked(number))
         body = {"model": model, "messages": said, "store": store, "context": {"mode": mode}}
-        with http(bounded) as client:
-            answer = client.post(PATHS[edge], json=said_by(edge, common(body)))
+        answer = bounded.post(PATHS[edge], json=said_by(edge, common(body)))
         assert answer.status_code == 200, answer.text
         told = heard(edge, answer.json())
         said.append(assistant(told.message["content"]))
@@ -134,7 +133,7 @@ def test_s3_11_who_sends_all_again_reads_the_summary_or_pays_for_none(
     gateway = start_gateway({"storage": {"url": storage_url}}, CLASSIC)
     models.primary = lambda _: Reply(text=says)
     said: list[Json] = []
-    with http(gateway) as client:
+    with gateway.http() as client:
         for number in range(1, 15):
             said.append(asked(number))
             answer = client.post("/chat/completions", json={"model": "small", "messages": said})

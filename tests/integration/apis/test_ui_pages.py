@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import http, user
+from tests.support.answers import user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -34,8 +34,7 @@ def browser(one_gateway: GatewayProcess) -> Iterator[PageClient]:
 
 
 def chat(gateway: GatewayProcess, text: str, **more: Any) -> str:
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json={"model": "small", "messages": [user(text)], **more})
+    answer = gateway.post("/chat/completions", json={"model": "small", "messages": [user(text)], **more})
     assert answer.status_code == 200, answer.text
     return str(answer.json()["conversation"]["id"])
 
@@ -102,20 +101,20 @@ def test_s13_2_sums_are_exact_and_say_what_they_lack(start_gateway: GatewayFacto
 def test_s13_2_health_tells_what_is_degraded(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
     """An upstream that gives errors until it answers again; a request that was wrong says nothing of it."""
     gateway = start_gateway()
-    with PageClient(gateway.url) as browser, http(gateway) as client:
+    with PageClient(gateway.url) as browser:
         page = browser.page("/ui/health")
         assert "No degraded parts" in page.text
         assert re.search(r"Processes with requests in progress\s*0\b", page.text), "idle ones are not known to others"
         body = {"model": "small", "messages": [user("hello")]}
         upstream.reply(status=400)
-        assert client.post("/chat/completions", json=body).status_code == 400
+        assert gateway.post("/chat/completions", json=body).status_code == 400
         assert "No degraded parts" in browser.page("/ui/health").text
         upstream.reply(status=503)
-        assert client.post("/chat/completions", json=body).status_code == 503
+        assert gateway.post("/chat/completions", json=body).status_code == 503
         page = browser.page("/ui/health")
         assert "small is failing" in page.text
         assert "upstream_503" in page.text
-        assert client.post("/chat/completions", json=body).status_code == 200
+        assert gateway.post("/chat/completions", json=body).status_code == 200
         page = browser.page("/ui/health")
         assert "No degraded parts" in page.text
         assert "upstream_503" in page.text, "the last error stays to be seen"

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, http, read_stream, user
+from tests.support.answers import Json, read_stream, user
 from tests.support.factory import GatewayFactory
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.team import Team, claude
@@ -121,9 +121,9 @@ def test_s11_3_the_window_is_of_messages(team: Team, window: int | None, shown: 
 
 def test_s11_3_the_oldest_context_leaves_first(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
     """§11: where the sections exceed their bytes; where they exceed the model's budget, too."""
-    with http(start_gateway({"context": {"agent_max_bytes": 390}}), "sk-small") as client:
+    with start_gateway({"context": {"agent_max_bytes": 390}}).http("sk-small") as client:
         assert said_to_small(client, upstream, {}) == LATEST
-    with http(start_gateway({}), "sk-budget") as client:
+    with start_gateway({}).http("sk-budget") as client:
         assert said_to_small(client, upstream, {"max_input_tokens": 95}) == LATEST
 
 

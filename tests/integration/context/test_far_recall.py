@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.core import jsons
-from tests.support.answers import Json, chat, http, user
+from tests.support.answers import Json, chat, user
 from tests.support.documents import prompt_tokens, prose, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -30,8 +30,7 @@ def limited(start_gateway: GatewayFactory, storage_url: str) -> GatewayProcess:
 def long_talk(limited: GatewayProcess, upstream: MockUpstream) -> str:
     """The id of a conversation of 150 turns: a fact in the second, some long tool results, one fact in the first of
     these."""
-    with http(limited) as plain:
-        conversation = str(plain.post("/conversations", json={}).json()["id"])
+    conversation = str(limited.post("/conversations", json={}).json()["id"])
     add_items(limited, conversation, items())
     return conversation
 
@@ -53,10 +52,9 @@ def items() -> list[Json]:
 
 
 def add_items(gateway: GatewayProcess, conversation: str, new: list[Json]) -> None:
-    with http(gateway) as plain:
-        for start in range(0, len(new), 20):
-            answer = plain.post(f"/conversations/{conversation}/items", json={"items": new[start : start + 20]})
-            assert answer.status_code == 200, answer.text
+    for start in range(0, len(new), 20):
+        answer = gateway.post(f"/conversations/{conversation}/items", json={"items": new[start : start + 20]})
+        assert answer.status_code == 200, answer.text
 
 
 def ask(gateway: GatewayProcess, conversation: str, question: str, **more: Any) -> Json:
@@ -110,10 +108,9 @@ def test_s4_i6_what_was_deleted_is_never_recalled(
     """Neither the item itself, nor out of the block of a turn that had recalled it."""
     ask(limited, long_talk, QUESTION)
     assert FACT in text_of(upstream.last.body)
-    with http(limited) as plain:
-        page = plain.get(f"/conversations/{long_talk}/items", params={"order": "asc", "limit": 4}).json()["data"]
-        (fact,) = [item for item in page if FACT in jsons.dumps_stored(item)]
-        assert plain.delete(f"/conversations/{long_talk}/items/{fact['id']}").status_code == 200
+    page = limited.get(f"/conversations/{long_talk}/items", params={"order": "asc", "limit": 4}).json()["data"]
+    (fact,) = [item for item in page if FACT in jsons.dumps_stored(item)]
+    assert limited.delete(f"/conversations/{long_talk}/items/{fact['id']}").status_code == 200
     ask(limited, long_talk, f"Once more: {QUESTION}")
     assert FACT not in text_of(upstream.last.body)
     assert "7741" not in text_of(upstream.last.body)

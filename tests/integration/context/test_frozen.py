@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.agent_session import HOWS, TOOLS, AgentSession, How, begins_with, breaks, filled, prefix, runs, talk
-from tests.support.answers import Json, chat, http, user
+from tests.support.answers import Json, chat, user
 from tests.support.documents import prompt_tokens
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -106,10 +106,9 @@ def test_s4_i7_what_is_forwarded_after_a_deletion_is_frozen(gateway: GatewayProc
     fields: Json = {"model": "small", "context": session}
     for number in range(4):
         conversation = chat(gateway, user(f"Number {number}. " + "word " * 150), **fields)["conversation"]["id"]
-    with http(gateway) as client:
-        path = f"/conversations/{conversation}/items"
-        item = client.get(path, params={"order": "asc"}).json()["data"][0]
-        assert client.delete(f"{path}/{item['id']}").status_code == 200
+    path = f"/conversations/{conversation}/items"
+    item = gateway.get(path, params={"order": "asc"}).json()["data"][0]
+    assert gateway.delete(f"{path}/{item['id']}").status_code == 200
     chat(gateway, user("Which number?"), model="small", context={**session, "max_input_tokens": 400})
     for question in ("And then?", "And now?"):
         chat(gateway, user(question), **fields)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.core.ids import artifact_id
-from tests.support.answers import Json, chat, http, used, user
+from tests.support.answers import Json, chat, used, user
 from tests.support.documents import keeper, lamps, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -34,7 +34,7 @@ def module_indexing(module_start_gateway: GatewayFactory, request: pytest.Fixtur
 def indexing(module_indexing: GatewayProcess, upstream: MockUpstream) -> Iterator[GatewayProcess]:
     """A gateway for which 100,000 characters are a large document."""
     yield module_indexing
-    with http(module_indexing) as client:  # the same text is to be stored anew by each test
+    with module_indexing.http() as client:  # the same text is to be stored anew by each test
         for each in client.get("/conversations").json()["data"]:
             client.delete(f"/conversations/{each['id']}")
 
@@ -57,8 +57,7 @@ def asked(gateway: GatewayProcess, conversation: str, question: str) -> Json:
 
 
 def document(gateway: GatewayProcess, conversation: str, query: str = "") -> Json:
-    with http(gateway) as client:
-        answer = client.get(f"/conversations/{conversation}/attachments/{artifact_id(TEXT)}{query}")
+    answer = gateway.get(f"/conversations/{conversation}/attachments/{artifact_id(TEXT)}{query}")
     found: Json = answer.json()
     return found
 
@@ -124,7 +123,7 @@ def test_s14_7_a_tool_of_the_mcp_server_reads_all_of_it(indexing: GatewayProcess
         call = {"name": "read_artifact", "arguments": {"artifact_id": artifact_id(TEXT), **arguments}}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
         accepts = {"accept": "application/json, text/event-stream"}
-        with http(indexing) as client:
+        with indexing.http() as client:
             url = str(client.base_url).replace("/v1", "") + "mcp"
             answer = client.post(url, json=body, headers=accepts)
         found: Json = answer.json()["result"]["structuredContent"]
@@ -151,18 +150,16 @@ def test_s14_7_its_text_is_read_in_parts_and_exported_whole(indexing: GatewayPro
     assert "".join(parts) == TEXT
     assert document(indexing, conversation, "?offset=x")["error"]["param"] == "offset"
     assert document(indexing, conversation, "?limit=0")["error"]["param"] == "limit"
-    with http(indexing) as client:
-        exported = client.get(f"/conversations/{conversation}/export").json()
+    exported = indexing.get(f"/conversations/{conversation}/export").json()
     assert exported["attachments"][0]["document"]["content"] == TEXT
 
 
 def test_s14_7_an_imported_one_is_a_large_document_too(indexing: GatewayProcess, upstream: MockUpstream) -> None:
     conversation = begun(indexing)
-    with http(indexing) as client:
-        exported = client.get(f"/conversations/{conversation}/export").json()
-        client.delete(f"/conversations/{conversation}")
-        imported = client.post("/conversations/import", json=exported).json()["id"]
-        assert client.get(f"/conversations/{imported}/export").json()["attachments"] == exported["attachments"]
+    exported = indexing.get(f"/conversations/{conversation}/export").json()
+    indexing.delete(f"/conversations/{conversation}")
+    imported = indexing.post("/conversations/import", json=exported).json()["id"]
+    assert indexing.get(f"/conversations/{imported}/export").json()["attachments"] == exported["attachments"]
     assert indexed(indexing, imported)["index"]["status"] == "ready"
     asked(indexing, imported, "Who is the keeper of lamp 377?")
     assert keeper(377) in text_of(upstream.last.body or {})
@@ -172,14 +169,13 @@ def test_s14_7_it_goes_with_the_last_conversation_that_holds_it(
     indexing: GatewayProcess, upstream: MockUpstream
 ) -> None:
     first, second = begun(indexing), begun(indexing)
-    with http(indexing) as client:
-        assert client.delete(f"/conversations/{first}").status_code == 200
-        assert indexed(indexing, second)["index"]["status"] == "ready"
-        asked(indexing, second, "Who is the keeper of lamp 277?")
-        assert keeper(277) in text_of(upstream.last.body or {})
-        name = artifact_id(TEXT)
-        assert client.delete(f"/conversations/{second}/attachments/{name}").status_code == 200
-        assert client.get(f"/conversations/{second}/attachments/{name}").status_code == 404
+    assert indexing.delete(f"/conversations/{first}").status_code == 200
+    assert indexed(indexing, second)["index"]["status"] == "ready"
+    asked(indexing, second, "Who is the keeper of lamp 277?")
+    assert keeper(277) in text_of(upstream.last.body or {})
+    name = artifact_id(TEXT)
+    assert indexing.delete(f"/conversations/{second}/attachments/{name}").status_code == 200
+    assert indexing.get(f"/conversations/{second}/attachments/{name}").status_code == 404
     third = begun(indexing)
     assert indexed(indexing, third)["index"]["status"] == "ready"
 
@@ -189,8 +185,7 @@ def test_s14_7_of_store_false_nothing_is_kept(indexing: GatewayProcess, upstream
     body = {"messages": [user(question)], "attachments": [{"content": TEXT}], "context": {"max_input_tokens": BUDGET}}
     chat(indexing, model="gpt-4o", store=False, **body)
     assert keeper(350) in text_of(upstream.last.body or {}), "it is looked through as it is"
-    with http(indexing) as client:
-        assert not client.get("/conversations").json()["data"]
+    assert not indexing.get("/conversations").json()["data"]
 
 
 def test_s14_7_a_line_that_a_question_names_is_shown_and_cited(
@@ -221,7 +216,7 @@ def test_s14_7_a_search_over_the_past_finds_what_stands_at_its_end(indexing: Gat
     body = {"name": "search_conversations", "arguments": {"query": f"Who is the keeper of lamp {LAMPS - 1}?"}}
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": body}
     accepts = {"accept": "application/json, text/event-stream"}
-    with http(indexing) as client:
+    with indexing.http() as client:
         url = str(client.base_url).replace("/v1", "") + "mcp"
         found = client.post(url, json=call, headers=accepts).json()["result"]["structuredContent"]
     (one,) = found["conversations"]

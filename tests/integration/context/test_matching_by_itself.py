@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, assistant, http, read_stream, user
+from tests.support.answers import Json, assistant, read_stream, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.matched import LONG, TOOLS, call
@@ -30,16 +30,14 @@ class Client:
         if not body.get("n"):
             self.upstream.reply(message=said)
         sent = {"model": "gpt-4o", "messages": list(messages), "tools": TOOLS, **body}
-        with http(self.gateway, self.key) as client:
-            answer = client.post("/chat/completions", json=sent)
+        answer = self.gateway.post("/chat/completions", json=sent, key=self.key)
         assert answer.status_code == 200, answer.text
         self.id = answer.json().get("conversation", {}).get("id")
         assert answer.headers.get("x-conversation-id") == self.id
         return self.id
 
     def delete(self, conversation: str | None) -> None:
-        with http(self.gateway, self.key) as client:
-            assert client.delete(f"/conversations/{conversation}").status_code == 200
+        assert self.gateway.delete(f"/conversations/{conversation}", key=self.key).status_code == 200
 
     @property
     def forwarded(self) -> list[Json]:
@@ -193,8 +191,9 @@ def test_s3_2_each_choice_leaves_its_digest(client: Client) -> None:
 def test_s3_2_of_a_partial_turn_what_was_delivered(client: Client) -> None:
     """§3.2: a client that goes on after a broken stream is known by the text that it got."""
     client.upstream.reply(text="one two three", cut_after=3)
-    with http(client.gateway, client.key) as plain:
-        answer = plain.post("/chat/completions", json={"model": "gpt-4o", "messages": [user("count")], "stream": True})
+    answer = client.gateway.post(
+        "/chat/completions", json={"model": "gpt-4o", "messages": [user("count")], "stream": True}, key=client.key
+    )
     partial = answer.headers["x-conversation-id"]
     assert client.ask(user("count"), assistant("one two"), user("go on")) == partial
     assert client.ask(user("count"), assistant("one two three"), user("go on")) != partial

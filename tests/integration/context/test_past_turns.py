@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, assistant, exact, http, user
+from tests.support.answers import Json, assistant, exact, user
 from tests.support.documents import lamps, prose
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -170,9 +170,8 @@ def test_s11_11_turns_that_are_not_there(team: Team, path: str, status: int, cod
     chat(team, user("Hi"))
     chat(team, user("Again"))
     refused(team.client.get(f"/conversations/{team.conversation}{path}"), status, code, param)
-    with http(team.gateway, "sk-somebody-else") as other:
-        answer = other.get(f"/conversations/{team.conversation}/turns/1")
-        refused(answer, 404, "conversation_not_found", "conversation_id")
+    answer = team.gateway.get(f"/conversations/{team.conversation}/turns/1", key="sk-somebody-else")
+    refused(answer, 404, "conversation_not_found", "conversation_id")
     empty = team.client.post("/conversations", json={}).json()["id"]
     refused(team.client.get(f"/conversations/{empty}/turns/1"), 404, "turn_not_found", "number")
     assert team.client.get(f"/conversations/{empty}/turns").json()["data"] == []

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support.agent_session import TOOLS, AgentSession, breaks
-from tests.support.answers import Json, http, used, user
+from tests.support.answers import Json, used, user
 from tests.support.documents import keeper, prompt_tokens, prose
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -246,7 +246,7 @@ def test_s11_12_a_resend_keeps_the_pin_and_may_pin(gateway: GatewayProcess, upst
 @pytest.mark.parametrize("value", [None, "yes", 1, []])
 def test_s11_12_a_pin_is_true_or_false(gateway: GatewayProcess, value: Any) -> None:
     """§7: anything else names the field, and nothing is stored."""
-    with http(gateway, f"sk-pins-{value}") as client:
+    with gateway.http(f"sk-pins-{value}") as client:
         messages = [user("Hi"), {**user("Ho"), "pinned": value}]
         answer = client.post("/chat/completions", json={"model": "gpt-4o", "messages": messages})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages[1].pinned")
@@ -257,9 +257,8 @@ def test_s11_12_a_pin_is_true_or_false(gateway: GatewayProcess, value: Any) -> N
         answer = client.post(f"/conversations/{kept}/items/{item}", json={"pinned": value})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "pinned")
         assert client.post(f"/conversations/{kept}/items/msg_none", json={"pinned": True}).status_code == 404
-    with http(gateway, "sk-somebody-else") as other:
-        path = f"/conversations/{kept}/items/{item}"
-        assert other.post(path, json={"pinned": True}).status_code == 404
+    path = f"/conversations/{kept}/items/{item}"
+    assert gateway.post(path, json={"pinned": True}, key="sk-somebody-else").status_code == 404
 
 
 def test_s11_12_pins_are_exported_imported_and_deleted(chat: Chat, gateway: GatewayProcess) -> None:
@@ -267,10 +266,9 @@ def test_s11_12_pins_are_exported_imported_and_deleted(chat: Chat, gateway: Gate
     chat.say({**user(FACT), "pinned": True})
     chat.talk(range(12))
     token = chat.client.api_key
-    with http(gateway, token) as client:
-        document = client.get(f"/conversations/{chat.fields['conversation']}/export").json()
-        imported = client.post("/conversations/import", json=document)
-        assert imported.status_code == 200, imported.text
+    document = gateway.get(f"/conversations/{chat.fields['conversation']}/export", key=token).json()
+    imported = gateway.post("/conversations/import", json=document, key=token)
+    assert imported.status_code == 200, imported.text
     chat.fields["conversation"] = imported.json()["id"]
     chat.talk(range(12, 13))
     assert holding(chat.forwarded[-1], FACT) == [0]
@@ -374,17 +372,20 @@ def test_s11_12_messages_are_pinned_by_each_api(gateway: GatewayProcess, upstrea
         {"role": "assistant", "content": [call]},
         {"role": "user", "content": [result], "pinned": True},
     ]
-    with http(gateway, "sk-pins-by-apis") as client:
-        for path, body, pins in (
-            ("/chat/completions", {"messages": [said]}, 1),
-            ("/responses", {"input": [said]}, 1),
-            ("/messages", {"messages": [said], "max_tokens": 9}, 1),
-            ("/messages", {"messages": asked, "max_tokens": 9}, 1),
-        ):
-            answer = client.post(path, json={"model": "gpt-4o", **body})
-            assert answer.status_code == 200, answer.text
-            assert "pinned" not in str(upstream.last.body)
-            items = client.get(f"/conversations/{answer.headers['x-conversation-id']}/items").json()["data"]
-            assert [each.get("pinned") for each in items].count(True) == pins, path
-        wrong = {"model": "gpt-4o", "max_tokens": 9, "messages": [user("Hi."), {**said, "pinned": "yes"}]}
-        assert "messages[1].pinned must be true or false" in client.post("/messages", json=wrong).text
+    for path, body, pins in (
+        ("/chat/completions", {"messages": [said]}, 1),
+        ("/responses", {"input": [said]}, 1),
+        ("/messages", {"messages": [said], "max_tokens": 9}, 1),
+        ("/messages", {"messages": asked, "max_tokens": 9}, 1),
+    ):
+        answer = gateway.post(path, json={"model": "gpt-4o", **body}, key="sk-pins-by-apis")
+        assert answer.status_code == 200, answer.text
+        assert "pinned" not in str(upstream.last.body)
+        items = gateway.get(
+            f"/conversations/{answer.headers['x-conversation-id']}/items", key="sk-pins-by-apis"
+        ).json()["data"]
+        assert [each.get("pinned") for each in items].count(True) == pins, path
+    wrong = {"model": "gpt-4o", "max_tokens": 9, "messages": [user("Hi."), {**said, "pinned": "yes"}]}
+    assert (
+        "messages[1].pinned must be true or false" in gateway.post("/messages", json=wrong, key="sk-pins-by-apis").text
+    )

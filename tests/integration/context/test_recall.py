@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support import o200k
-from tests.support.answers import Json, chat, http, read_stream, stored, stored_of, used, user
+from tests.support.answers import Json, chat, read_stream, stored, stored_of, used, user
 from tests.support.command import gateway_command
 from tests.support.documents import file_part, keeper, lamps, prose
 from tests.support.factory import ClientFactory, GatewayFactory
@@ -203,8 +203,7 @@ def test_s10_11_rounds_are_no_part_of_the_conversation(
     asked(gateway, body(user("Say bye."), conversation=conversation), stream=stream)
     later = upstream.last.body["messages"]
     assert later == [*begun, {"role": "assistant", "content": "Hello."}, user("Say bye.")]
-    with http(gateway) as plain:
-        items = plain.get(f"/conversations/{conversation}/items", params={"order": "asc"}).json()["data"]
+    items = gateway.get(f"/conversations/{conversation}/items", params={"order": "asc"}).json()["data"]
     assert [item["type"] for item in items] == ["message"] * 4
     assert len(stored_of(gateway, conversation)) == 2
 

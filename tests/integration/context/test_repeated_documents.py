@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.support.answers import Json, all_used, http, user
+from tests.support.answers import Json, all_used, user
 from tests.support.documents import file_part, keeper, lamps, prose, text_of
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -64,8 +64,7 @@ def send(gateway: GatewayProcess, road: str, ask: str, conversation: str | None 
     elif road == "attachment":
         body |= {"attachments": [{"file_data": ENCODED, "filename": "lamps.md"}]}
     headers = {"x-conversation-id": conversation} if conversation else {}
-    with http(gateway) as client:
-        answer = client.post(path, json={"model": "small", **body, **more}, headers=headers)
+    answer = gateway.post(path, json={"model": "small", **body, **more}, headers=headers)
     assert answer.status_code == 200, answer.text
     return str(answer.headers.get("x-conversation-id", ""))
 
@@ -96,8 +95,7 @@ def test_s14_6_the_bill_says_so(keeping: GatewayProcess, upstream: MockUpstream)
     conversation = send(keeping, "chat", "Who keeps lamp 3?")
     for road in ("chat", "attachment", ""):
         send(keeping, road, "And lamp 4?", conversation)
-        with http(keeping) as client:
-            stored = client.get("/chat/completions", params={"conversation": conversation}).json()["data"]
+        stored = keeping.get("/chat/completions", params={"conversation": conversation}).json()["data"]
         told = all_used(keeping, max(stored, key=lambda each: str(each["id"])))["artifacts_processed"]
         shown = [(r["strategy"], r.get("reason"), r["processed_size_chars"]) for r in told]
         assert shown == [("include_full", None, len(TEXT)), ("exclude", "same_document", 0)]
@@ -134,16 +132,15 @@ def test_s14_6_a_document_that_was_reduced_comes_again_as_if_it_were_new(
     long = lamps(30)
     part = file_part("long.md", long.encode(), "text/markdown")
     content = [part, {"type": "text", "text": "Who keeps lamp 3?"}]
-    with http(keeping) as client:
-        first = client.post(
-            "/chat/completions",
-            json={"model": "small", "messages": [user(content)], "context": {"max_input_tokens": 1100}},
-        )
-        reduced = upstream.forwarded
-        other = next(keeper(n) for n in range(30) if keeper(n) not in text_of(upstream.last.body))
-        name = {"x-conversation-id": first.headers["x-conversation-id"]}
-        again = [part, {"type": "text", "text": "Read all of it. What rhymes?"}]
-        client.post("/chat/completions", json={"model": "small", "messages": [user(again)]}, headers=name)
+    first = keeping.post(
+        "/chat/completions",
+        json={"model": "small", "messages": [user(content)], "context": {"max_input_tokens": 1100}},
+    )
+    reduced = upstream.forwarded
+    other = next(keeper(n) for n in range(30) if keeper(n) not in text_of(upstream.last.body))
+    name = {"x-conversation-id": first.headers["x-conversation-id"]}
+    again = [part, {"type": "text", "text": "Read all of it. What rhymes?"}]
+    keeping.post("/chat/completions", json={"model": "small", "messages": [user(again)]}, headers=name)
     assert upstream.forwarded[:1] == reduced
     assert text_of(upstream.last.body).count(other) == 1
     assert "(The same document" not in text_of(upstream.last.body)
@@ -159,9 +156,8 @@ def test_s14_6_without_anything_stored_it_stands_once(
     for turn in range(5):
         ask = f"Who is the keeper of lamp 3? {prose(turn, 120)}"
         talk.append(user([PART, {"type": "text", "text": ask}] if turn in (0, 2, 4) else ask))
-        with http(keeping) as client:
-            body = {"model": "small", "messages": talk, "store": False, "context": {"max_input_tokens": tokens}}
-            assert client.post("/chat/completions", json=body).status_code == 200
+        body = {"model": "small", "messages": talk, "store": False, "context": {"max_input_tokens": tokens}}
+        assert keeping.post("/chat/completions", json=body).status_code == 200
         now = upstream.forwarded
         assert text_of({"messages": now}).count(FACT) == 1
         assert tokens < 4000 or now[: len(before)] == before
@@ -182,18 +178,16 @@ def test_s14_6_in_the_middle_of_a_turn_the_text_is_not_lost(keeping: GatewayProc
     assert text_of(upstream.last.body).count(LATE) == 1
     assert "(The same document" in text_of(upstream.last.body)
     result = {"role": "tool", "tool_call_id": "c1", "content": filler(400)}
-    with http(keeping) as client:
-        body = {"model": "small", "messages": [result], "context": limit, "tools": tools}
-        answer = client.post("/chat/completions", json=body, headers={"x-conversation-id": conversation})
+    body = {"model": "small", "messages": [result], "context": limit, "tools": tools}
+    answer = keeping.post("/chat/completions", json=body, headers={"x-conversation-id": conversation})
     assert answer.status_code == 200, answer.text
     assert text_of(upstream.last.body).count(LATE) == 1
 
 
 def said_to(gateway: GatewayProcess, said: Json, conversation: str = "", **more: Any) -> str:
     """Sends one message; returns its conversation."""
-    with http(gateway) as client:
-        headers = {"x-conversation-id": conversation} if conversation else {}
-        answer = client.post("/chat/completions", json={"messages": [said], **more}, headers=headers)
+    headers = {"x-conversation-id": conversation} if conversation else {}
+    answer = gateway.post("/chat/completions", json={"messages": [said], **more}, headers=headers)
     assert answer.status_code == 200, answer.text
     return str(answer.headers["x-conversation-id"])
 
@@ -228,9 +222,8 @@ def test_s14_6_a_block_that_shows_all_of_it_counts(keeping: GatewayProcess, upst
 def test_s14_6_once_the_first_is_deleted_the_other_shows(keeping: GatewayProcess, upstream: MockUpstream) -> None:
     conversation = send(keeping, "chat", "Who keeps lamp 3?")
     send(keeping, "chat", "And lamp 4?", conversation)
-    with http(keeping) as client:
-        items = client.get(f"/conversations/{conversation}/items", params={"order": "asc"}).json()["data"]
-        assert client.delete(f"/conversations/{conversation}/items/{items[0]['id']}").status_code == 200
+    items = keeping.get(f"/conversations/{conversation}/items", params={"order": "asc"}).json()["data"]
+    assert keeping.delete(f"/conversations/{conversation}/items/{items[0]['id']}").status_code == 200
     send(keeping, "", "And lamp 5?", conversation)
     assert text_of(upstream.last.body).count(FACT) == 1
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.answers import Json, http, used, user
+from tests.support.answers import Json, used, user
 from tests.support.factory import ClientFactory, GatewayFactory, default_config
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, plan_of
@@ -174,9 +174,8 @@ def test_s11_13_a_request_says_for_itself(
 def test_s11_13_a_streamed_answer_has_its_summary_on_its_bill(talk: Chat) -> None:
     for number in range(TURNS):
         said = {"model": "small", "messages": [user(told(number))], "stream": True}
-        with http(talk.gateway) as client:
-            named = {"conversation": talk.conversation} if talk.conversation else {}
-            text = client.post("/chat/completions", json={**said, **named}).text
+        named = {"conversation": talk.conversation} if talk.conversation else {}
+        text = talk.gateway.post("/chat/completions", json={**said, **named}).text
         assert text.endswith("data: [DONE]\n\n")
         talk.conversation = json.loads(text.split("\n")[0].removeprefix("data: "))["conversation"]["id"]
     talk.settle()

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -31,7 +31,7 @@ class Client:
 
     def __init__(self, gateway: GatewayProcess, upstream: MockUpstream) -> None:
         self.gateway, self.upstream = gateway, upstream
-        self.http = http(gateway, f"sk-things-{next(NUMBERS)}")
+        self.http = gateway.http(f"sk-things-{next(NUMBERS)}")
         self.conversation: str | None = None
 
     def post(self, body: Json) -> httpx.Response:
@@ -337,11 +337,10 @@ def test_s11_17_without_a_key_only_what_is_known_of_a_named_user(
 ) -> None:
     """§11.17, §8.3: callers without a key are one tenant; what they can name is all that keeps them apart."""
     gateway = module_start_gateway()
-    with http(gateway, None) as nobody:
-        found = nobody.get("/memory")
-        assert (found.status_code, found.json()["error"]["param"]) == (400, "user")
-        assert nobody.get("/memory", params={"user": "ann"}).json()["data"] == []
-        assert nobody.get("/memory/workflow/wf_12/conversations").status_code == 401
+    found = gateway.get("/memory", key=None)
+    assert (found.status_code, found.json()["error"]["param"]) == (400, "user")
+    assert gateway.get("/memory", params={"user": "ann"}, key=None).json()["data"] == []
+    assert gateway.get("/memory/workflow/wf_12/conversations", key=None).status_code == 401
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.support.answers import Json, assistant, bill_of, conversation_of, http, read_stream, stored_of, user
+from tests.support.answers import Json, assistant, bill_of, conversation_of, read_stream, stored_of, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -58,12 +58,9 @@ def test_s3_a_streamed_call_has_no_empty_text(gateway: GatewayProcess, loop: Loo
     found = wire.chunks[0]["conversation"]["id"]
     [completion] = stored_of(gateway, found)
     assert completion["choices"][0]["message"]["content"] is None
-    with http(gateway) as client:
-        sent = (
-            [result("c1", "12 degrees")] if by_id else [ask, calls(call("c1"), content=""), result("c1", "12 degrees")]
-        )
-        body = {"model": "gpt-4o", "messages": sent, "tools": TOOLS, **({"conversation": found} if by_id else {})}
-        assert client.post("/chat/completions", json=body).json()["conversation"]["id"] == found
+    sent = [result("c1", "12 degrees")] if by_id else [ask, calls(call("c1"), content=""), result("c1", "12 degrees")]
+    body = {"model": "gpt-4o", "messages": sent, "tools": TOOLS, **({"conversation": found} if by_id else {})}
+    assert gateway.post("/chat/completions", json=body).json()["conversation"]["id"] == found
     assert loop.forwarded == [ask, calls(call("c1")), result("c1", "12 degrees")]
 
 
@@ -110,8 +107,7 @@ def test_s3_4_runs_of_different_lengths_store_each_message_once(loop: Loop, gate
         loop.send(*trimmed, user(f"q{number}"), reply=assistant(f"a{number}"))
         said += [user(f"q{number}"), assistant(f"a{number}")]
         assert loop.forwarded == said[:-1]
-    with http(gateway) as client:
-        export = client.get(f"/conversations/{loop.id}/export").json()
+    export = gateway.get(f"/conversations/{loop.id}/export").json()
     assert len(export["messages"]) == len(said)
 
 

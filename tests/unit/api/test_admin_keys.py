@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, http, status, user
+from tests.support.answers import Json, status, user
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -50,8 +50,7 @@ def made(client: PageClient, **fields: str) -> tuple[str, str]:
 
 
 def api(gateway: GatewayProcess, path: str, key: str = ROOT) -> Json:
-    with http(gateway, key) as client:
-        found: Json = client.get(f"/gateway/{path}").json()
+    found: Json = gateway.get(f"/gateway/{path}", key=key).json()
     return found
 
 
@@ -144,9 +143,8 @@ def test_s13_16_a_form_that_was_open_undoes_nobody_elses_change(gateway: Gateway
     seal = re.search(r'name="seal" value="([^"]+)"', admin.get(one).text)
     assert seal
     form = {"tenant": "acme", "role_user": "on", "rpm": "5", "owner": "ann", "seal": seal[1]}
-    with http(gateway, ROOT) as client:
-        change = {"limits": {"rpm": 1}, "models": ["bench"], "owner": "bo"}
-        assert client.post(f"/gateway/keys/{key_id}", json=change).status_code == 200
+    change = {"limits": {"rpm": 1}, "models": ["bench"], "owner": "bo"}
+    assert gateway.post(f"/gateway/keys/{key_id}", json=change, key=ROOT).status_code == 200
     assert sent(admin, one, one, **form).headers["location"].endswith("=same")
     assert sent(admin, one, one, **form, name="renamed").headers["location"].endswith("=changed")
     told = api(gateway, f"keys/{key_id}")
@@ -166,7 +164,7 @@ def test_s12_2_revoked_on_the_page_it_ends_at_once_and_its_streams_too(
     one = f"/ui/admin/keys/{key_id}"
     upstream.handler = lambda _: Reply(text="one two three", stall_after=2)
     body = {"model": "gpt-4o", "messages": [user("hi")], "stream": True}
-    with http(gateway, secret) as client, client.stream("POST", "/chat/completions", json=body) as answer:
+    with gateway.http(secret) as client, client.stream("POST", "/chat/completions", json=body) as answer:
         lines = answer.iter_lines()
         assert next(lines)
         assert "Revoke an unnamed key?" in admin.page(f"{one}/revoke").text
@@ -371,9 +369,8 @@ def test_all_faults_of_a_key_are_told_at_once_and_the_first_has_the_focus(admin:
 
 def test_what_a_key_had_may_stay_though_a_new_key_could_not_have_it(gateway: GatewayProcess, admin: PageClient) -> None:
     """A model that left the configuration, and a time that has passed: the API takes both."""
-    with http(gateway, ROOT) as client:
-        body = {"tenant": "acme", "models": ["left", "gpt-4o"], "expires_at": "2020-01-01T00:00:00Z"}
-        key_id = client.post("/gateway/keys", json=body).json()["id"]
+    body = {"tenant": "acme", "models": ["left", "gpt-4o"], "expires_at": "2020-01-01T00:00:00Z"}
+    key_id = gateway.post("/gateway/keys", json=body, key=ROOT).json()["id"]
     one = f"/ui/admin/keys/{key_id}"
     form = {"tenant": "acme", "role_user": "on", "expires_at": "2020-01-01T00:00:00"}
     changed = {**form, "models": "left\nbench", "name": "renamed"}

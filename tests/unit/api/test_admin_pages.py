@@ -18,7 +18,7 @@ from gateway.inspection.settings_in_force import HIDDEN_VALUE, address, settings
 from gateway.operations.command_arguments import parser
 from gateway.operations.config_command import config
 from gateway.operations.screen import CommandCall
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -85,8 +85,7 @@ def upload(
 
 
 def files_of(gateway: GatewayProcess, key: str) -> list[Json]:
-    with http(gateway, key) as client:
-        found: list[Json] = client.get("/files").json()["data"]
+    found: list[Json] = gateway.get("/files", key=key).json()["data"]
     return found
 
 
@@ -108,18 +107,16 @@ def test_s13_16_a_file_is_uploaded_read_and_deleted_on_the_page(gateway: Gateway
     assert client.post(path, {"csrf": client.token(one), "confirm": "1"}).status_code == 303
     assert client.get(one).status_code == 404
     assert file_id not in str(files_of(gateway, BOTH))
-    with http(gateway, BOTH) as api:
-        events = api.get("/gateway/trail?limit=100&order=desc").json()["data"]
+    events = gateway.get("/gateway/trail?limit=100&order=desc", key=BOTH).json()["data"]
     (event,) = [each for each in events if each["object_id"] == file_id and each["action"] == "file.deleted"]
     assert event["actor_name"] == "operations"
 
 
 def test_files_of_all_tenants_are_listed_by_pages(gateway: GatewayProcess, visit: Visits) -> None:
     client = visit(ADMIN)
-    with http(gateway, OTHER) as api:
-        for number in range(52):
-            sent = {"file": (f"{SCRIPT}-{number}.txt", b"x", "text/plain")}
-            assert api.post("/files", files=sent, data={"purpose": "batch"}).status_code == 200
+    for number in range(52):
+        sent = {"file": (f"{SCRIPT}-{number}.txt", b"x", "text/plain")}
+        assert gateway.post("/files", files=sent, data={"purpose": "batch"}, key=OTHER).status_code == 200
     first = client.page(f"{FILES}?tenant=acme")
     (further,) = {link for link in first.links if "after=" in link}
     second = client.page(further)
@@ -153,8 +150,7 @@ def test_s13_16_who_may_not_ask_uploads_nothing(gateway: GatewayProcess, visit: 
     viewer = visit(VIEWER)
     for path in (FILES, "/ui/admin/models", "/ui/admin/configuration"):
         assert viewer.get(path).status_code == 403
-    with http(gateway, OTHER) as api:
-        theirs = api.post("/files", files={"file": ("a.txt", b"x")}, data={"purpose": "batch"}).json()["id"]
+    theirs = gateway.post("/files", files={"file": ("a.txt", b"x")}, data={"purpose": "batch"}, key=OTHER).json()["id"]
     token = viewer.token("/ui/conversations")
     assert viewer.post(f"{FILES}/{theirs}/delete", {"csrf": token, "confirm": "1"}).status_code == 403
     assert any(each["id"] == theirs for each in files_of(gateway, OTHER))
@@ -228,9 +224,8 @@ def test_s13_16_where_files_are_the_upstreams_none_is_kept_here(one_gateway: Gat
 
 
 def test_models_tell_prices_windows_and_health(gateway: GatewayProcess, visit: Visits, upstream: MockUpstream) -> None:
-    with http(gateway, OTHER) as api:
-        body = {"model": "gpt-4o", "messages": [user("hi")]}
-        assert api.post("/chat/completions", json=body).status_code == 200
+    body = {"model": "gpt-4o", "messages": [user("hi")]}
+    assert gateway.post("/chat/completions", json=body, key=OTHER).status_code == 200
     answer = visit(ADMIN).get("/ui/admin/models")
     checked(answer)
     sections = re.split(r'<section class="card deployment"', answer.text)[1:]
@@ -249,8 +244,7 @@ def test_models_tell_prices_windows_and_health(gateway: GatewayProcess, visit: V
     assert "No price is known" in unknown
     assert not [each for each in SECRETS if each in answer.text]
     upstream.reply(status=401)
-    with http(gateway, OTHER) as api:
-        api.post("/chat/completions", json={"model": "unknown", "messages": [user("hi")]})
+    gateway.post("/chat/completions", json={"model": "unknown", "messages": [user("hi")]}, key=OTHER)
     shown = re.sub(r"<[^>]+>", " ", visit(ADMIN).get("/ui/admin/models").text)
     assert "in cooldown" in shown
     assert "Tried again in" in shown

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, http
+from tests.support.answers import Json
 from tests.support.faults.refusals import changed, places
 from tests.support.gateway_process import GatewayProcess
 from tests.support.hostile import ODD, REFUSED, many, nothing_is_left, shaped
@@ -97,7 +97,7 @@ def test_s7_odd_values_in_every_field(
 ) -> None:
     """§7: answered, or a 4xx by the gateway that names the field, with nothing sent or left behind."""
     upstream.strict = False
-    with http(one_gateway) as client:
+    with one_gateway.http() as client:
         found = list(product(places(FULL[name], (name,)), ODD))
         # Every so manieth pair, so that each place and each value has its turn; of few places every fourth.
         step = number if len(found) > 2 * len(ODD) else min(number, 4)
@@ -119,7 +119,7 @@ def test_s1_what_the_gateway_does_not_read_goes_up_as_it_is(
 ) -> None:
     """§1: whatever it is, and to the last digit."""
     upstream.strict = False
-    with http(one_gateway) as client:
+    with one_gateway.http() as client:
         assert asked(client, {**base(("unknown",)), **dict.fromkeys(UNREAD, odd)}).status_code == 200
     assert [upstream.last.body[name] for name in UNREAD] == [odd] * len(UNREAD)
     upstream.violations.clear()
@@ -149,7 +149,7 @@ def test_s7_odd_values_are_stored_safely(
     every so manieth pair."""
     upstream.strict = False
     said = {"role": "user", "content": "and then?"}
-    with http(gateway) as client:
+    with gateway.http() as client:
         found = list(product(places(TEXTS_ONLY[name], (name,)), STORED))
         for path, odd in found[:: number if len(found) > 2 * len(STORED) else 1]:
             first = changed({"model": "gpt-4o", "messages": [said], name: TEXTS_ONLY[name]}, path, odd)
@@ -172,7 +172,7 @@ def test_s7_odd_values_are_stored_safely(
 @pytest.mark.parametrize("name", REFUSED)
 def test_s7_documents_that_are_no_request(one_gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
     """§7: a 400 within two seconds; nothing is sent or left behind."""
-    with http(one_gateway) as client:
+    with one_gateway.http() as client:
         answer = asked(client, REFUSED[name], {"content-type": "application/json"})
         assert answer.status_code == 400
         assert answer.json()["error"]["type"] == "invalid_request_error"
@@ -195,7 +195,7 @@ def test_s1_9_half_a_sign_is_mended_wherever_it_stands(
     one_gateway: GatewayProcess, upstream: MockUpstream, name: str
 ) -> None:
     """§1.9: what is half a character is U+FFFD from there on, and an id of nobody's names no conversation."""
-    with http(one_gateway) as client:
+    with one_gateway.http() as client:
         answer = asked(client, HALVES[name], {"content-type": "application/json"})
     assert answer.status_code == (404 if name == "half a pair in an id" else 200), answer.text
     for record in upstream.chats:
@@ -205,7 +205,7 @@ def test_s1_9_half_a_sign_is_mended_wherever_it_stands(
 def test_s7_compressed_bodies_are_refused(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """§7: 415, not a guess; a small body could stand for any amount of memory."""
     bomb = gzip.compress(shaped(b'"' + b"x" * 10_000_000 + b'"'))
-    with http(one_gateway) as client:
+    with one_gateway.http() as client:
         for encoding in ("gzip", "deflate", "br", "zstd", "GZIP", "gzip, gzip"):
             answer = asked(client, bomb, {"content-encoding": encoding})
             assert answer.status_code == 415
@@ -222,7 +222,7 @@ def test_s7_compressed_bodies_are_refused(one_gateway: GatewayProcess, upstream:
 )
 def test_s7_json_is_json_whatever_it_is_called(one_gateway: GatewayProcess, upstream: MockUpstream, kind: str) -> None:
     """§1: `curl -d` says that it sends a form."""
-    with http(one_gateway) as client:
+    with one_gateway.http() as client:
         assert asked(client, shaped('"é"'.encode()), {"content-type": kind}).status_code == 200
     assert upstream.last.body["messages"][0]["content"] == "é"
 
@@ -232,7 +232,7 @@ def test_s7_of_two_members_with_one_name_the_last_counts(one_gateway: GatewayPro
     raw = (
         b'{"model":"no-such","model":"gpt-4o","messages":[],"messages":[{"role":"tool","role":"user","content":"hi"}]}'
     )
-    with http(one_gateway) as client:
+    with one_gateway.http() as client:
         answer = asked(client, raw)
         assert answer.status_code == 200
         assert answer.json()["response_metadata"]["model"] == "gpt-4o"
@@ -255,7 +255,6 @@ LARGE = {
 def test_s7_large_documents_are_answered(one_gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
     """§7: what is valid is answered or refused as too long, in seconds."""
     upstream.strict = False
-    with http(one_gateway) as client:
-        answer = client.post("/chat/completions", content=LARGE[name])
-        assert answer.status_code in (200, 400), answer.text
+    answer = one_gateway.post("/chat/completions", content=LARGE[name])
+    assert answer.status_code in (200, 400), answer.text
     upstream.violations.clear()

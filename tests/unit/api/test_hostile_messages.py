@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, http
+from tests.support.answers import Json
 from tests.support.faults.refusals import changed, places
 from tests.support.gateway_process import GatewayProcess
 from tests.support.hostile import ODD, REFUSED, nothing_is_left
@@ -91,7 +91,7 @@ def asked(client: httpx.Client, raw: bytes, path: str = "/messages") -> httpx.Re
 def refuse_odd_values(gateway: GatewayProcess, upstream: MockUpstream, name: str, step: int) -> None:
     """Each is answered, or a 4xx by the gateway that names the field, with nothing sent or left behind."""
     upstream.strict = False
-    with http(gateway) as client:
+    with gateway.http() as client:
         for number, (path, odd) in list(enumerate(product(places(FULL[name], (name,)), ODD)))[::step]:
             before = len(upstream.requests)
             body = {"stream": number % 3 == 0, **changed(base(name), path, odd)}
@@ -116,7 +116,7 @@ def test_s7_odd_values_in_every_field(
 
 def test_s7_documents_that_are_no_request(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """A 4xx; nothing is sent or left behind, and `count_tokens` refuses the same."""
-    with http(one_gateway) as client:
+    with one_gateway.http() as client:
         for name, raw in REFUSED.items():
             body = raw.replace(b'{"model":"gpt-4o",', b'{"model":"gpt-4o","max_tokens":9,')
             answer = asked(client, body)
@@ -144,7 +144,7 @@ TABLE: list[tuple[Json, str]] = [
 
 def test_s7_bad_input_names_the_field(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """400 in Anthropic's shape with the field as the client knows it; nothing goes up, nothing is stored."""
-    with http(one_gateway) as client:
+    with one_gateway.http() as client:
         for change, named in TABLE:
             body: dict[str, Any] = {k: v for k, v in {**PLAIN, **change}.items() if v is not None}
             answer = asked(client, json.dumps(body).encode())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, all_used, chat, http, stored, used, user
+from tests.support.answers import Json, all_used, chat, stored, used, user
 from tests.support.documents import docx, lamps, pdf, prose, text_of
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -29,9 +29,8 @@ def forwarded(upstream: MockUpstream) -> str:
 
 def refused(gateway: GatewayProcess, document: Json) -> Json:
     """The error for an attachment that cannot be used."""
-    with http(gateway) as client:
-        body = {"model": "gpt-4o", "messages": [user("q")], "attachments": [{"content": "fine"}, document]}
-        answer = client.post("/chat/completions", json=body)
+    body = {"model": "gpt-4o", "messages": [user("q")], "attachments": [{"content": "fine"}, document]}
+    answer = gateway.post("/chat/completions", json=body)
     assert answer.status_code == 400, answer.text
     error: Json = answer.json()["error"]
     return error
@@ -115,26 +114,25 @@ def test_s2_attachments_are_listed_and_read(gateway: GatewayProcess, upstream: M
         {"content": "<p>a</p>", "attachment_type": "html"},
         conversation=home,
     )
-    with http(gateway) as client:
-        page = client.get(f"/conversations/{home}/attachments").json()
-        assert [each["title"] for each in page["data"]] == ["Paper 0", "Paper 1", "Paper 2", "untitled"]
-        assert (page["object"], page["has_more"], page["last_id"]) == ("list", False, page["data"][-1]["id"])
-        one = page["data"][1]
-        billed = {r["artifact_id"] for r in used(first)["artifacts_processed"]}
-        assert one["id"] in billed
-        assert (one["object"], one["source"], one["attachment_type"]) == (
-            "conversation.attachment",
-            "shelf 1",
-            "document",
-        )
-        assert (one["size_chars"], one["number"]) == (len(documents[1]["content"]), 1)
-        assert "content" not in one
-        found = client.get(f"/conversations/{home}/attachments/{one['id']}").json()
-        assert found == {**one, "content": documents[1]["content"]}
-        part = client.get(f"/conversations/{home}/attachments", params={"limit": 2, "after": one["id"]}).json()
-        assert [each["title"] for each in part["data"]] == ["Paper 2", "untitled"]
-        back = client.get(f"/conversations/{home}/attachments", params={"limit": 1, "order": "desc"}).json()
-        assert ([each["attachment_type"] for each in back["data"]], back["has_more"]) == (["html"], True)
+    page = gateway.get(f"/conversations/{home}/attachments").json()
+    assert [each["title"] for each in page["data"]] == ["Paper 0", "Paper 1", "Paper 2", "untitled"]
+    assert (page["object"], page["has_more"], page["last_id"]) == ("list", False, page["data"][-1]["id"])
+    one = page["data"][1]
+    billed = {r["artifact_id"] for r in used(first)["artifacts_processed"]}
+    assert one["id"] in billed
+    assert (one["object"], one["source"], one["attachment_type"]) == (
+        "conversation.attachment",
+        "shelf 1",
+        "document",
+    )
+    assert (one["size_chars"], one["number"]) == (len(documents[1]["content"]), 1)
+    assert "content" not in one
+    found = gateway.get(f"/conversations/{home}/attachments/{one['id']}").json()
+    assert found == {**one, "content": documents[1]["content"]}
+    part = gateway.get(f"/conversations/{home}/attachments", params={"limit": 2, "after": one["id"]}).json()
+    assert [each["title"] for each in part["data"]] == ["Paper 2", "untitled"]
+    back = gateway.get(f"/conversations/{home}/attachments", params={"limit": 1, "order": "desc"}).json()
+    assert ([each["attachment_type"] for each in back["data"]], back["has_more"]) == (["html"], True)
 
 
 def test_s2_a_deleted_attachment_enters_no_context(gateway: GatewayProcess, upstream: MockUpstream) -> None:
@@ -146,18 +144,17 @@ def test_s2_a_deleted_attachment_enters_no_context(gateway: GatewayProcess, upst
     home = first["conversation"]["id"]
     gone, kept = (r["artifact_id"] for r in used(first)["artifacts_processed"])
     assert "lamp 7" in forwarded(upstream)
-    with http(gateway) as client:
-        answer = client.delete(f"/conversations/{home}/attachments/{gone}")
-        assert answer.json() == {"id": gone, "object": "conversation.attachment.deleted", "deleted": True}
-        assert [each["id"] for each in client.get(f"/conversations/{home}/attachments").json()["data"]] == [kept]
-        behind = client.get(f"/conversations/{home}/attachments", params={"after": gone}).json()["data"]
-        assert [each["id"] for each in behind] == [kept], "a client may delete what it lists"
-        for method in ("GET", "DELETE"):
-            again = client.request(method, f"/conversations/{home}/attachments/{gone}")
-            assert (again.status_code, again.json()["error"]["code"]) == (404, "attachment_not_found")
-        for odd in ("art_none", "%00", "x" * 500):
-            assert client.get(f"/conversations/{home}/attachments/{odd}").status_code == 404
-        exported = client.get(f"/conversations/{home}/export").text
+    answer = gateway.delete(f"/conversations/{home}/attachments/{gone}")
+    assert answer.json() == {"id": gone, "object": "conversation.attachment.deleted", "deleted": True}
+    assert [each["id"] for each in gateway.get(f"/conversations/{home}/attachments").json()["data"]] == [kept]
+    behind = gateway.get(f"/conversations/{home}/attachments", params={"after": gone}).json()["data"]
+    assert [each["id"] for each in behind] == [kept], "a client may delete what it lists"
+    for method in ("GET", "DELETE"):
+        again = gateway.request(method, f"/conversations/{home}/attachments/{gone}")
+        assert (again.status_code, again.json()["error"]["code"]) == (404, "attachment_not_found")
+    for odd in ("art_none", "%00", "x" * 500):
+        assert gateway.get(f"/conversations/{home}/attachments/{odd}").status_code == 404
+    exported = gateway.get(f"/conversations/{home}/export").text
     assert lamps(20)[:200] not in exported
     after = chat(gateway, model="gpt-4o", messages=[user("And of lamp 8, and in the other?")], conversation=home)
     assert lamps(20)[:200] not in forwarded(upstream)
@@ -182,8 +179,7 @@ def test_s14_6_an_attachment_takes_each_form(one_gateway: GatewayProcess, upstre
     shown = forwarded(upstream)
     for fact in ("Ada keeps lamp 1.", "Bo keeps lamp 2.", "Ines keeps lamp 3.", "Cy keeps lamp 4.", "5,Di"):
         assert fact in shown
-    with http(one_gateway) as client:
-        found = client.get(f"/conversations/{first['conversation']['id']}/attachments").json()["data"]
+    found = one_gateway.get(f"/conversations/{first['conversation']['id']}/attachments").json()["data"]
     assert [each["title"] for each in found] == ["untitled", "two.txt", "three.docx", "Four", "five.csv"]
     assert "file_id" not in found[0], "none of them is a file of /v1/files"
 
@@ -233,8 +229,7 @@ def test_s1_13_near_misses_of_own_fields_are_told_and_go_up(
     one_gateway: GatewayProcess, upstream: MockUpstream, path: str, body: Json
 ) -> None:
     odd = {"attachment": "x", "Contex": {"a": [1]}, "max_input_tokens": 9, "workflow_spec": {}, "banana": 1}
-    with http(one_gateway) as client:
-        answer = client.post(path, json={"model": "gpt-4o", **body, **odd}).json()
+    answer = one_gateway.post(path, json={"model": "gpt-4o", **body, **odd}).json()
     told = answer["response_metadata"]["context_utilization"]["warnings"]
     assert [each for each in told if each.startswith("unknown_field")] == [
         "unknown_field: attachment (did you mean attachments?)",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, all_used, chat, exact, http, read_stream, stored, used, user
+from tests.support.answers import Json, all_used, chat, exact, read_stream, stored, used, user
 from tests.support.documents import lamps, prose
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -32,8 +32,7 @@ def steps(count: int, words: int = WORDS) -> list[Json]:
 
 def sent(gateway: GatewayProcess, body: Json) -> bytes:
     """The answer's body as it comes over the wire."""
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json=body)
+    answer = gateway.post("/chat/completions", json=body)
     assert answer.status_code == 200, answer.text
     return answer.content
 
@@ -151,16 +150,14 @@ def test_s6_2_a_planners_reasons_are_stored_and_in_no_answer(planning: GatewayPr
     for each in (answer, wire.chunks):
         assert not any(word in json.dumps(each, default=str) for word in SAID)
         assert "search_queries" not in json.dumps(each, default=str)
-    with http(planning) as client:
-        page = client.get("/chat/completions", params={"conversation": answer["conversation"]["id"]}).json()
+    page = planning.get("/chat/completions", params={"conversation": answer["conversation"]["id"]}).json()
     for found in (stored(planning, answer["id"]), page["data"][0]):
         plan = used(found)["plan"]
         (decided,) = plan["artifacts"]
         assert (decided["extraction_query"], decided["relevance_rationale"]) == SAID
         assert {"reasoning", "search_queries"} <= plan.keys()
         assert decided["artifact_id"] == used(answer)["artifacts_processed"][0]["artifact_id"]
-    with http(planning) as client:
-        client.delete(f"/conversations/{answer['conversation']['id']}")
+    planning.delete(f"/conversations/{answer['conversation']['id']}")
     left = stored(planning, answer["id"])
     assert "plan" not in used(left)
     assert not any(word in json.dumps(left, default=str) for word in SAID)

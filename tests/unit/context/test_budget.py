@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.support.answers import Json, conversation_of, exact, http, stored_of, used, user
+from tests.support.answers import Json, conversation_of, exact, stored_of, used, user
 from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -29,8 +29,7 @@ def ask(client: OpenAI, *messages: Any, model: str = "small", **body: Any) -> An
 def test_s2_the_header_limits_the_prompt(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """`X-Context-Max-Input-Tokens`."""
     body = {"model": "small", "messages": [user("keeper of lamp 5?")], "attachments": [{"content": DOCUMENT}]}
-    with http(one_gateway) as plain:
-        answer = plain.post("/chat/completions", json=body, headers={"X-Context-Max-Input-Tokens": "900"})
+    answer = one_gateway.post("/chat/completions", json=body, headers={"X-Context-Max-Input-Tokens": "900"})
     assert answer.json()["response_metadata"]["context_utilization"]["budget_tokens"] == 900
     assert prompt_tokens(upstream.last.body) <= 900
 
@@ -103,16 +102,15 @@ def test_s5_dry_run(one_gateway: GatewayProcess, upstream: MockUpstream, make_cl
         "conversation": conversation,
         "max_tokens": 100,
     }
-    with http(one_gateway) as plain:
-        raw = plain.post("/chat/completions", json={**body, "context": {"dry_run": True}, "stream": True})
-        assert raw.status_code == 200
-        assert raw.headers["content-type"] == "application/json"
-        dry = exact(raw.text)
-        assert raw.headers["x-conversation-id"] == conversation == dry["response_metadata"]["conversation_id"]
-        assert Decimal(raw.headers["x-gateway-response-cost"]) == dry["response_metadata"]["cost"]["total_cost"] == 0
-        assert len(upstream.chats) == 1
-        assert len(stored_of(one_gateway, conversation)) == 1
-        plain.post("/chat/completions", json=body)
+    raw = one_gateway.post("/chat/completions", json={**body, "context": {"dry_run": True}, "stream": True})
+    assert raw.status_code == 200
+    assert raw.headers["content-type"] == "application/json"
+    dry = exact(raw.text)
+    assert raw.headers["x-conversation-id"] == conversation == dry["response_metadata"]["conversation_id"]
+    assert Decimal(raw.headers["x-gateway-response-cost"]) == dry["response_metadata"]["cost"]["total_cost"] == 0
+    assert len(upstream.chats) == 1
+    assert len(stored_of(one_gateway, conversation)) == 1
+    one_gateway.post("/chat/completions", json=body)
     assert {"object", "model", "messages", "response_metadata", "estimated_cost"} <= set(dry)
     assert (dry["object"], dry["model"]) == ("context.dry_run", "small")
     assert dry["messages"] == upstream.last.body["messages"]
@@ -131,8 +129,7 @@ def test_s1_mode_off(
     headers = {"X-Context-Mode": "off"} if way == "header" else {}
     if way == "body":
         body["context"] = {"mode": "off"}
-    with http(gateway) as plain:
-        answer = plain.post("/chat/completions", json=body, headers=headers)
+    answer = gateway.post("/chat/completions", json=body, headers=headers)
     assert upstream.last.body["messages"] == [user(DOCUMENT)]
     assert answer.json()["response_metadata"]["cost"]["priced"] is True
     assert "conversation" not in answer.json()

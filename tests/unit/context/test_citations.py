@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core.ids import artifact_id
 from gateway.core.types.places import marker
-from tests.support.answers import Json, chat, http, read_stream, stored, user, wait_for_bill
+from tests.support.answers import Json, chat, read_stream, stored, user, wait_for_bill
 from tests.support.documents import keeper, lamps
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -64,8 +64,7 @@ def test_s14_8_an_answer_names_pages_that_are_there(one_gateway: GatewayProcess,
     assert page == PAGE
     assert answer["response_metadata"]["citations_dropped"] == 2
     assert stored(one_gateway, answer["id"])["response_metadata"]["citations_dropped"] == 2
-    with http(one_gateway) as client:
-        told = client.get(f"{one_gateway.url}/metrics").text
+    told = one_gateway.get(f"{one_gateway.url}/metrics").text
     assert re.search(r'gateway_citations_total\{model="[^"]*",result="dropped"\} [1-9]', told)
     assert (whole["place"], whole["passages"][0]["text"]) == (None, DOCUMENT[:500])
     assert cited(stored(one_gateway, answer["id"])) == [page, whole]
@@ -182,10 +181,9 @@ def test_s14_8_what_a_model_has_read_by_a_tool_is_citable(one_gateway: GatewayPr
     request = body(user("Say hello."), attachments=[{"content": log}], context=context) | {"model": "small"}
     upstream.reply(**recalls({"question": "Who keeps lamp 77?"}))
     upstream.reply(text=f"Hello [{artifact_id(log)}]")
-    with http(one_gateway) as client:
-        answers = [
-            client.post("/chat/completions", json=request, headers={"Idempotency-Key": "cite"}).json() for _ in "12"
-        ]
+    answers = [
+        one_gateway.post("/chat/completions", json=request, headers={"Idempotency-Key": "cite"}).json() for _ in "12"
+    ]
     assert answers[0] == answers[1]
     (one,) = cited(answers[0])
     assert any(keeper(77) in passage["text"] for passage in one["passages"])
@@ -196,14 +194,13 @@ def test_s14_8_every_api_has_them(one_gateway: GatewayProcess, upstream: MockUps
     """§14.8: in its own answer's bill, plain and streamed."""
     own: Json = {"input": "How much?"} if path == "responses" else {"messages": [user("How much?")], "max_tokens": 99}
     request = {"model": "gpt-4o", "context": {"cite": True}, "attachments": [ATTACHED], **own}
-    with http(one_gateway) as client:
-        upstream.reply(text=SAID)
-        plain = client.post(f"/{path}", json=request).json()
-        assert cited(plain)[0] == PAGE
-        if path == "responses":
-            assert cited(client.get(f"/responses/{plain['id']}").json())[0] == PAGE
-        upstream.reply(text=SAID)
-        text = client.post(f"/{path}", json={**request, "stream": True}).text
+    upstream.reply(text=SAID)
+    plain = one_gateway.post(f"/{path}", json=request).json()
+    assert cited(plain)[0] == PAGE
+    if path == "responses":
+        assert cited(one_gateway.get(f"/responses/{plain['id']}").json())[0] == PAGE
+    upstream.reply(text=SAID)
+    text = one_gateway.post(f"/{path}", json={**request, "stream": True}).text
     events = [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
     assert any(PAGE in _found(event) for event in events)
 
@@ -222,9 +219,8 @@ def test_s14_8_nothing_is_kept_that_is_not_stored(one_gateway: GatewayProcess, u
     assert "citations" not in stored(one_gateway, answer["id"])["response_metadata"]
     upstream.reply(text=SAID)
     kept = chat(one_gateway, **body(user("How much, then?"), attachments=[ATTACHED]))
-    with http(one_gateway) as client:
-        path = f"/conversations/{kept['conversation']['id']}"
-        assert client.delete(f"{path}/attachments/{ID}").status_code == 200
+    path = f"/conversations/{kept['conversation']['id']}"
+    assert one_gateway.delete(f"{path}/attachments/{ID}").status_code == 200
     assert "citations" not in stored(one_gateway, kept["id"])["response_metadata"]
 
 
@@ -235,8 +231,7 @@ def test_s14_8_a_dry_run_shows_what_would_be_asked(one_gateway: GatewayProcess) 
     assert re.match(
         r"<context_data [^\n]*>\n<citing>\n[^\n]*\n</citing>\n</context_data>\n\nHow much\?", message["content"]
     )
-    with http(one_gateway) as client:
-        refused = client.post("/chat/completions", json=body(user("x"), context={"cite": "often"}))
+    refused = one_gateway.post("/chat/completions", json=body(user("x"), context={"cite": "often"}))
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "context.cite")
 
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from openai.types.responses import CompactedResponse, ResponseCompactionItem
 
-from tests.support.answers import Json, chat, http, stored_of
+from tests.support.answers import Json, chat, stored_of
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -67,9 +67,8 @@ def test_s10_6_a_stored_history_is_compacted_to_its_place(
     again = create(gateway, {"model": "small", "input": asked})
     assert again["conversation"] == last["conversation"]
     assert [each["role"] for each in upstream.last.body["messages"]][-3:] == ["user", "assistant", "user"]
-    with http(gateway) as client:
-        path = f"/conversations/{last['conversation']['id']}/items"
-        items = client.get(path, params={"limit": 100, "order": "asc"}).json()["data"]
+    path = f"/conversations/{last['conversation']['id']}/items"
+    items = gateway.get(path, params={"limit": 100, "order": "asc"}).json()["data"]
     texts = [each["content"][0]["text"] for each in items]
     assert texts[-4:] == ["What is the access code of the lighthouse?", "7731-KESTREL", "Is it?", "Yes."]
     assert len(stored_of(gateway, last["conversation"]["id"])) == 8
@@ -125,8 +124,7 @@ def test_s10_6_an_item_is_its_tenants_and_unchanged(one_gateway: GatewayProcess,
     for wrong in (strange["encrypted_content"], changed, sealed[:-4], "", "gAAAA", 7):
         error = refused(one_gateway, {"model": "small", "input": [user, {**item, "encrypted_content": wrong}, user]})
         assert error["param"] == "input[1].encrypted_content"
-    with http(one_gateway) as client:
-        client.delete(f"/conversations/{last['conversation']['id']}")
+    one_gateway.delete(f"/conversations/{last['conversation']['id']}")
     assert refused(one_gateway, {"model": "small", "input": [item, user]})["param"] == "input[0].encrypted_content"
     assert len(upstream.chats) == calls
 
@@ -152,8 +150,7 @@ def test_s10_6_a_trigger_is_answered_by_the_item(one_gateway: GatewayProcess, up
 def test_s10_6_a_model_that_is_not_served_compacts_nothing(one_gateway: GatewayProcess) -> None:
     """Neither by the endpoint nor by a trigger: its client would learn of it only with the next request."""
     asked: Any = {"model": "large", "input": [{"role": "user", "content": "x"}, {"type": "compaction_trigger"}]}
-    with http(one_gateway) as client:
-        found = [client.post(path, json=asked) for path in ("/responses", "/responses/compact")]
+    found = [one_gateway.post(path, json=asked) for path in ("/responses", "/responses/compact")]
     assert [(each.status_code, each.json()["error"]["code"]) for each in found] == [(404, "model_not_found")] * 2
 
 
@@ -204,12 +201,11 @@ def test_s10_14_the_item_takes_the_place_of_what_stood_before_it(
     assert kinds(made["output"]) == ["compaction", "message"]
     assert made["response_metadata"]["context_utilization"]["tokens_used"] <= 1500
     assert FACT not in str(made["output"])
-    with http(gateway) as client:
-        again = client.get(f"/responses/{made['id']}").json()
-        check_response(again)
-        assert again["output"] == made["output"]
-        replayed = read_events(client.get(f"/responses/{made['id']}?stream=true").text)
-        assert replayed[-1]["response"]["output"] == made["output"]
+    again = gateway.get(f"/responses/{made['id']}").json()
+    check_response(again)
+    assert again["output"] == made["output"]
+    replayed = read_events(gateway.get(f"/responses/{made['id']}?stream=true").text)
+    assert replayed[-1]["response"]["output"] == made["output"]
     upstream.reply(text="7731-KESTREL")
     asked: Any = [*made["output"], QUESTION]
     found = create(gateway, {"model": "small", "input": asked, **LIMIT})
@@ -218,9 +214,8 @@ def test_s10_14_the_item_takes_the_place_of_what_stood_before_it(
     assert FACT in sent(upstream), "it is recalled"
     roles = [each["role"] for each in upstream.last.body["messages"]]
     assert roles[-3:] == ["user", "assistant", "user"]
-    with http(gateway) as client:
-        path = f"/conversations/{last['conversation']['id']}/items"
-        items = client.get(path, params={"limit": 100, "order": "asc"}).json()["data"]
+    path = f"/conversations/{last['conversation']['id']}/items"
+    items = gateway.get(path, params={"limit": 100, "order": "asc"}).json()["data"]
     texts = [each["content"][0]["text"] for each in items]
     assert texts[-4:] == ["And now?", "And so on.", QUESTION["content"], "7731-KESTREL"]
     assert len(texts) == 16, "nothing is doubled"

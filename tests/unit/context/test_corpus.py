@@ -9,7 +9,7 @@ import pytest
 from evals.corpus.broken import broken
 from evals.corpus.facts import Fact, tells
 from evals.corpus.samples import Sample, corpus, readable
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.documents import file_part, prompt_tokens, text_of
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
@@ -88,8 +88,7 @@ def test_s14_a_late_fact_reaches_the_model_by_each_road(
     file where it stands."""
     fact = sample.facts[0]
     path, body = ROADS[road](sample, fact.question)
-    with http(small_budget) as client:
-        answer = client.post(path, json={"model": MODEL, **body})
+    answer = small_budget.post(path, json={"model": MODEL, **body})
     assert answer.status_code == 200, answer.text[:500]
     sent = upstream.last.body or {}
     text = text_of(sent)
@@ -106,8 +105,7 @@ def test_s14_12_broken_files_are_no_fault_of_the_gateway(
     for seed in range(BROKEN):
         raw = broken(sample.raw, 500 + seed)
         path, body = by_attachment(Sample(sample.name, sample.media, raw, ()), "What does it say?")
-        with http(small_budget) as client:
-            answer = client.post(path, json={"model": MODEL, **body})
+        answer = small_budget.post(path, json={"model": MODEL, **body})
         assert answer.status_code in (200, 400), answer.text
         if answer.status_code == 400:
             assert answer.json()["error"]["param"].startswith("attachments[0]"), answer.text
@@ -117,7 +115,6 @@ def test_s14_what_cannot_be_read_says_what_to_do(small_budget: GatewayProcess, u
     """Word's old format: the answer names one that is read."""
     old = next(sample for sample in corpus() if sample.ending == "doc")
     path, body = by_attachment(old, "What does it say?")
-    with http(small_budget) as client:
-        answer = client.post(path, json={"model": MODEL, **body})
+    answer = small_budget.post(path, json={"model": MODEL, **body})
     assert answer.status_code == 400, answer.text
     assert "DOCX" in answer.json()["error"]["message"]

@@ -7,7 +7,7 @@ import pytest
 from anthropic.types.beta import BetaMessage, BetaRawMessageStreamEvent
 from pydantic import TypeAdapter
 
-from tests.support.answers import Json, http
+from tests.support.answers import Json
 from tests.support.gateway_process import GatewayProcess
 from tests.support.messages import TOOL, asked, events_of, post, sdk
 from tests.support.mock_upstream import MockUpstream
@@ -137,9 +137,8 @@ def test_s10_15_what_is_cleared_stays_in_the_history(one_gateway: GatewayProcess
     edit = clear(trigger={"type": "tool_uses", "value": 1}, keep={"type": "tool_uses", "value": 0})
     told = ask(one_gateway, {**asked(messages=steps(3), tools=[TOOL]), **edit}, stream=False)
     assert results(upstream) == [True] * 3
-    with http(one_gateway) as client:
-        path = f"/conversations/{told['conversation']['id']}/items"
-        kept = client.get(path, params={"limit": 100}).json()["data"]
+    path = f"/conversations/{told['conversation']['id']}/items"
+    kept = one_gateway.get(path, params={"limit": 100}).json()["data"]
     assert str([each for each in kept if each["type"] == "function_call_output"]).count(FILLER) == 3
     for wrong, name in (
         ({"keep": {"value": "x"}}, "keep.value"),

@@ -20,7 +20,7 @@ from gateway.core.types.chat import ModelFacts, RequestCaller, StoredFile
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.documents.file_reader import FileReader
 from gateway.storage.cache.memory_cache import open_cache
-from tests.support.answers import Json, chat, exact, http, user
+from tests.support.answers import Json, chat, exact, user
 from tests.support.documents import file_part, keeper, prose, text_of, tokens
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -73,9 +73,10 @@ def test_s14_1_the_other_apis_count_alike(one_gateway: GatewayProcess, upstream:
     item = {"type": "input_file", "filename": "a.pdf", "file_data": f"data:application/pdf;base64,{data}"}
     question = {"type": "input_text", "text": QUESTION["text"]}
     block = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": data}}
-    with http(one_gateway) as client:
-        response = client.post("/responses", json={"model": "gpt-4o", "input": [user([item, question])]})
-        counted = client.post("/messages/count_tokens", json={"model": "gpt-4o", "messages": [user([block, QUESTION])]})
+    response = one_gateway.post("/responses", json={"model": "gpt-4o", "input": [user([item, question])]})
+    counted = one_gateway.post(
+        "/messages/count_tokens", json={"model": "gpt-4o", "messages": [user([block, QUESTION])]}
+    )
     assert used(exact(response.text))["tokens_used"] == pytest.approx(charged(texts), rel=0.01)
     assert counted.json()["input_tokens"] == pytest.approx(charged(texts), rel=0.01)
 
@@ -155,8 +156,7 @@ def test_s14_3_scanned_pages_are_told_to_client_and_model(one_gateway: GatewayPr
 def test_s14_3_an_attachment_without_any_text_is_refused(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     url = "data:application/pdf;base64," + base64.b64encode(scanned([" ", " "])).decode()
     body = {"model": "small", "messages": [user("hi")], "attachments": [{"content": url}]}
-    with http(one_gateway) as client:
-        answer = client.post("/chat/completions", json=body)
+    answer = one_gateway.post("/chat/completions", json=body)
     assert answer.status_code == 400
     assert "no text" in answer.json()["error"]["message"]
     assert answer.json()["error"]["param"] == "attachments[0].content"
@@ -176,8 +176,7 @@ def attach(gateway: GatewayProcess, *texts: str) -> Any:
     data = base64.b64encode(pictured(list(texts), "TIFF")).decode()
     attachment = {"file_data": f"data:image/tiff;base64,{data}", "filename": "log.tiff"}
     body = {"model": "gpt-4o", "messages": [user("Who keeps the lamp?")], "attachments": [attachment]}
-    with http(gateway) as client:
-        return client.post("/chat/completions", json=body)
+    return gateway.post("/chat/completions", json=body)
 
 
 @pytest.mark.skipif(shutil.which("tesseract") is None, reason="tesseract is not installed")
@@ -230,8 +229,7 @@ def test_s14_6_a_pdf_of_our_own_goes_up_in_the_place_of_its_id(keeping: GatewayP
     block = upstream.last.body["messages"]
     ask(keeping, user("Still?"), conversation=conversation)
     assert upstream.last.body["messages"][: len(block)] == block
-    with http(keeping) as client:
-        told = client.get(f"/conversations/{conversation}/export").text
+    told = keeping.get(f"/conversations/{conversation}/export").text
     assert file_id in told
     assert data[:80] not in told
     ask(keeping, user("Without eyes?"), conversation=conversation, model="small")
@@ -264,10 +262,9 @@ def test_s14_6_a_pdf_of_our_own_by_the_other_apis(keeping: GatewayProcess, upstr
     if api == "messages":
         block = {"type": "document", "source": {"type": "file", "file_id": file_id}}
         item = {"max_tokens": 100, "messages": [user([block, QUESTION])]}
-    with http(keeping) as client:
-        answer = client.post(f"/{api}", json={"model": "gpt-4o", **item})
-        named = {"messages": [user([{"type": "document", "source": {"type": "file", "file_id": file_id}}, QUESTION])]}
-        counted = client.post("/messages/count_tokens", json={"model": "gpt-4o", **named})
+    answer = keeping.post(f"/{api}", json={"model": "gpt-4o", **item})
+    named = {"messages": [user([{"type": "document", "source": {"type": "file", "file_id": file_id}}, QUESTION])]}
+    counted = keeping.post("/messages/count_tokens", json={"model": "gpt-4o", **named})
     assert counted.json()["input_tokens"] == pytest.approx(charged(lamps(1)), rel=0.02)
     assert answer.status_code == 200, answer.text
     assert base64.b64encode(raw).decode() in str(upstream.last.body)
@@ -333,8 +330,7 @@ def test_s14_13_later_turns_begin_with_it_after_a_restart(
     shown = [name for name, _ in pages_in(second)]
     assert shown[0] == "page 84.pdf"
     assert "42.pdf" in shown[1]
-    with http(gateway) as client:
-        stored = client.get(f"/conversations/{more['conversation']}/export").text
+    stored = gateway.get(f"/conversations/{more['conversation']}/export").text
     assert first[-1]["content"][1]["file"]["file_data"] not in stored
     gateway.terminate()
     gateway.start()
@@ -456,8 +452,7 @@ def test_s14_13_a_reference_of_a_clients_own_brings_nothing(
     message = user([{"type": "file", "file": {"file_id": name}}, asked(83)])
     ask(one_gateway, message)
     assert upstream.forwarded == [message]
-    with http(keeping) as client:
-        answer = client.post("/chat/completions", json={"model": "gpt-4o", "messages": [message]})
+    answer = keeping.post("/chat/completions", json={"model": "gpt-4o", "messages": [message]})
     assert answer.status_code == 404
     assert answer.json()["error"]["param"] == "messages[0].content[0].file.file_id"
 
@@ -489,8 +484,7 @@ def test_s14_13_other_documents_with_pages_take_no_place(keeping: GatewayProcess
 
 
 def uploaded(gateway: GatewayProcess, name: str, raw: bytes) -> str:
-    with http(gateway) as client:
-        made = client.post("/files", files={"file": (name, raw)}, data={"purpose": "user_data"})
+    made = gateway.post("/files", files={"file": (name, raw)}, data={"purpose": "user_data"})
     return str(made.json()["id"])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, chat, http, used, user
+from tests.support.answers import Json, chat, used, user
 from tests.support.documents import docx, file_part, lamps, text_of
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -119,8 +119,7 @@ def test_s14_6_a_document_that_no_provider_takes_is_read_on_each_road(
 ) -> None:
     """Also for a model that takes PDFs: its text goes up, and no byte of the file."""
     path, body = ROADS[road]
-    with http(one_gateway) as client:
-        answer = client.post(path, json={"model": model, **body})
+    answer = one_gateway.post(path, json={"model": model, **body})
     assert answer.status_code == 200, answer.text
     shown = text_of(upstream.last.body or {})
     assert FACT in shown
@@ -138,8 +137,7 @@ def test_s2_3_what_was_left_out_of_a_document_is_a_warning_in_each_api(
     part = json.loads(json.dumps(body).replace(ENCODED, base64.b64encode(macros).decode()))
     found = []
     for each in (body, part):
-        with http(one_gateway) as client:
-            answer = client.post(path, json={"model": "small", "store": store, **each})
+        answer = one_gateway.post(path, json={"model": "small", "store": store, **each})
         warnings = used(answer.json())["warnings"]
         found.append([each for each in warnings if each.startswith("document_incomplete: ")])
     assert found[0] == []
@@ -189,8 +187,7 @@ def test_s14_14_several_documents_of_one_result_stand_in_its_places(
     picture: Json = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     beside = [picture] if api != "chat" else []
     path, body = result_of(api, {"type": "text", "text": "Two files:"}, PART, *beside, plain)
-    with http(one_gateway) as client:
-        answer = client.post(path, json={"model": "gpt-4o", **body})
+    answer = one_gateway.post(path, json={"model": "gpt-4o", **body})
     assert answer.status_code == 200, answer.text
     (told,) = results(upstream)
     begins = ["Two files:", "[file lamps.docx]", FACT, *(["(The picture that this"] if beside else [])]
@@ -210,14 +207,13 @@ def test_s14_14_a_document_of_a_result_is_reduced_and_stays_so(
     log = file_part("log.md", lamps(400).encode(), "text/markdown")
     path, body = result_of(api, {"type": "text", "text": "Read:"}, log)
     body |= {"model": "gpt-4o", "context": {"max_input_tokens": 3000}, "stream": stream}
-    with http(one_gateway) as client:
-        answer = client.post(path, json=body)
-        (told,) = results(upstream)
-        before = upstream.last.body["messages"]
-        name = "input" if api == "responses" else "messages"
-        roomier = {"context": {"max_input_tokens": 4500}}  # nothing has to leave
-        more = {name: [user("Thanks.")], "conversation": answer.headers["x-conversation-id"], **roomier}
-        assert client.post(path, json={**body, **more}).status_code == 200
+    answer = one_gateway.post(path, json=body)
+    (told,) = results(upstream)
+    before = upstream.last.body["messages"]
+    name = "input" if api == "responses" else "messages"
+    roomier = {"context": {"max_input_tokens": 4500}}  # nothing has to leave
+    more = {name: [user("Thanks.")], "conversation": answer.headers["x-conversation-id"], **roomier}
+    assert one_gateway.post(path, json={**body, **more}).status_code == 200
     assert told.startswith('[Extract of tool result "read", id art_')
     assert FACT in told
     assert len(told) < 14_000
@@ -231,20 +227,19 @@ def test_s14_14_a_document_of_a_result_is_restored_in_any_api(
 ) -> None:
     """With tools as the result that it was; without them its text stands in the block."""
     path, body = result_of(api, PART)
-    with http(one_gateway) as client:
-        answer = client.post(path, json={"model": "gpt-4o", **body})
+    answer = one_gateway.post(path, json={"model": "gpt-4o", **body})
+    conversation = answer.json()["conversation"]["id"]
+    again, form = result_of(other, PART)
+    name = "input" if other == "responses" else "messages"
+    for tools in ({"tools": form["tools"]}, {}):
+        sent = {"model": "gpt-4o", **form, name: [user("Go on.")], "conversation": conversation}
+        if not tools:
+            sent.pop("tools")
+        answer = one_gateway.post(again, json=sent)
+        assert answer.status_code == 200, answer.text
+        assert text_of(upstream.last.body or {}).count(FACT) == 1, tools
+        assert ENCODED[:50] not in str(upstream.last.body)
         conversation = answer.json()["conversation"]["id"]
-        again, form = result_of(other, PART)
-        name = "input" if other == "responses" else "messages"
-        for tools in ({"tools": form["tools"]}, {}):
-            sent = {"model": "gpt-4o", **form, name: [user("Go on.")], "conversation": conversation}
-            if not tools:
-                sent.pop("tools")
-            answer = client.post(again, json=sent)
-            assert answer.status_code == 200, answer.text
-            assert text_of(upstream.last.body or {}).count(FACT) == 1, tools
-            assert ENCODED[:50] not in str(upstream.last.body)
-            conversation = answer.json()["conversation"]["id"]
 
 
 @IN_EACH_API
@@ -253,8 +248,7 @@ def test_s14_14_an_unreadable_document_of_a_result_is_named(
     one_gateway: GatewayProcess, upstream: MockUpstream, api: str, store: bool
 ) -> None:
     path, body = result_of(api, file_part("a.docx", b"no document", DOCX))
-    with http(one_gateway) as client:
-        answer = client.post(path, json={"model": "small", **body, "store": store})
+    answer = one_gateway.post(path, json={"model": "small", **body, "store": store})
     assert answer.status_code == 400, answer.text
     where = {"chat": "messages[2].content[0]", "responses": "input[2].output[0]", "messages": "messages[2].content[0]"}
     assert answer.json()["error"]["message"].startswith(f"The document in {where[api]}")

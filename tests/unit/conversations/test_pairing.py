@@ -6,7 +6,7 @@ import pytest
 
 from gateway.conversations.message_forms import check_pairs, forwardable, last_step, without_open_calls
 from gateway.core.errors import InvalidRequest
-from tests.support.answers import chat, http
+from tests.support.answers import chat
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -141,6 +141,5 @@ def test_such_a_call_with_its_result_stays_and_may_be_refused_without(
     answered = [user("a"), {"role": "assistant", "content": None, "tool_calls": [SEARCH]}, tool("srvtoolu_1", "x")]
     chat(refusing, model="small", messages=answered)
     assert upstream.last.body["messages"] == answered
-    with http(refusing) as client:
-        refused = client.post("/chat/completions", json={"model": "small", "messages": NO_RESULTS[0]})
+    refused = refusing.post("/chat/completions", json={"model": "small", "messages": NO_RESULTS[0]})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "messages[1]")

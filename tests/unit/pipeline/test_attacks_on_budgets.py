@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, http
+from tests.support.answers import Json
 from tests.support.attacked_budgets import ALONE, CHAT, DRY, NARROW, SPENT, TIGHT, ask, is_refused, metered
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -77,8 +77,7 @@ def test_s12_3_a_budget_that_is_used_up_is_so_in_every_way(metered: GatewayProce
         assert answer.status_code == 429 or path == "retrieval/embeddings/", path
     for name, value in EVIL_HEADERS.items():
         assert is_refused(ask(metered, SPENT, body=CHAT, **{name: value})), name
-    with http(metered, None) as client:
-        assert is_refused(client.post("/chat/completions", json=CHAT, headers={"x-api-key": SPENT}))
+    assert is_refused(metered.post("/chat/completions", json=CHAT, headers={"x-api-key": SPENT}, key=None))
     conversation = first.json()["conversation"]["id"]
     replayed = ask(metered, SPENT, f"conversations/{conversation}/replay", {"from_turn": 1})
     assert "budget_exceeded" in replayed.text
@@ -197,9 +196,8 @@ def test_s12_3_relayed_calls_hold_what_they_may_cost(metered: GatewayProcess, up
         first = pool.submit(ask, metered, ALONE, "completions", body)
         wait_until(lambda: upstream.in_flight == 1, "the first is out")
         second = ask(metered, ALONE, "completions", body)
-        with http(metered, ALONE) as client:
-            form: Any = {"model": (None, "small"), "prompt": (None, "hi"), "n": (None, "8"), "image": ("a.png", b"x")}
-            edit = client.post("/images/edits", files=form)
+        form: Any = {"model": (None, "small"), "prompt": (None, "hi"), "n": (None, "8"), "image": ("a.png", b"x")}
+        edit = metered.post("/images/edits", files=form, key=ALONE)
         gate.set()
         assert first.result().status_code == 200
     assert [is_refused(second), is_refused(edit)] == [True, True], (second.text, edit.text)

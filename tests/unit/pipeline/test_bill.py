@@ -3,7 +3,7 @@
 import json
 from decimal import Decimal
 
-from tests.support.answers import chat, http, stored, stored_of, usage_of, user, wait_for_bill
+from tests.support.answers import chat, stored, stored_of, usage_of, user, wait_for_bill
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -72,8 +72,7 @@ def test_s6_any_bill_can_be_checked_afterwards(gateway: GatewayProcess, upstream
     body = {"conversation": first["conversation"]}
     second = chat(gateway, model="small", messages=ASK, **body)
     upstream.reply(status=500, json={"error": {"message": "no", "type": "x", "param": None, "code": None}})
-    with http(gateway) as client:
-        failed = client.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK, **body})
+    failed = gateway.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK, **body})
     for answer in (first, second):
         for name in (answer["id"], answer["response_metadata"]["request_id"]):
             found = stored(gateway, name)
@@ -106,7 +105,7 @@ def test_s6_an_aborted_stream_is_estimated_whatever_was_reported_on_the_way(
     chunk = {"id": "up", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [delta]}
     upstream.reply(chunks=[{**chunk, "usage": usage_of(8, 1)}], stall_after=1)
     body = {"model": "gpt-4o", "messages": ASK, "stream": True}
-    with http(gateway) as client, client.stream("POST", "/chat/completions", json=body) as answer:
+    with gateway.http() as client, client.stream("POST", "/chat/completions", json=body) as answer:
         first = json.loads(next(answer.iter_lines()).removeprefix("data: "))
     kept = wait_for_bill(gateway, first["id"])
     assert kept["status"] == "partial"
@@ -131,17 +130,15 @@ def test_s6_every_answer_in_a_conversation_names_it(gateway: GatewayProcess, ups
     conversation = chat(gateway, model="gpt-4o", messages=ASK)["conversation"]["id"]
     upstream.reply(status=500)
     upstream.reply(status=429)
-    with http(gateway) as client:
-        for streamed in (False, True):
-            body = {"model": "gpt-4o", "messages": ASK, "conversation": conversation, "stream": streamed}
-            failed = client.post("/chat/completions", json=body)
-            assert failed.status_code >= 400
-            assert failed.headers["x-conversation-id"] == conversation
-            again = client.get(f"/chat/completions/{failed.headers['x-request-id']}")
-            assert (again.json()["status"], again.headers["x-conversation-id"]) == ("failed", conversation)
-        listed = client.get("/chat/completions", params={"conversation": conversation})
-        assert (len(listed.json()["data"]), listed.headers["x-conversation-id"]) == (3, conversation)
-        assert (
-            "x-conversation-id"
-            not in client.post("/chat/completions", json={**body, "conversation": "conv_no"}).headers
-        )
+    for streamed in (False, True):
+        body = {"model": "gpt-4o", "messages": ASK, "conversation": conversation, "stream": streamed}
+        failed = gateway.post("/chat/completions", json=body)
+        assert failed.status_code >= 400
+        assert failed.headers["x-conversation-id"] == conversation
+        again = gateway.get(f"/chat/completions/{failed.headers['x-request-id']}")
+        assert (again.json()["status"], again.headers["x-conversation-id"]) == ("failed", conversation)
+    listed = gateway.get("/chat/completions", params={"conversation": conversation})
+    assert (len(listed.json()["data"]), listed.headers["x-conversation-id"]) == (3, conversation)
+    assert (
+        "x-conversation-id" not in gateway.post("/chat/completions", json={**body, "conversation": "conv_no"}).headers
+    )

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, assistant, chat, http, user
+from tests.support.answers import Json, assistant, chat, user
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
 from tests.support.gateway_here import UpstreamHere
 from tests.support.gateway_process import GatewayProcess
@@ -153,8 +153,7 @@ def test_s12_8_failures_of_relayed_calls_count(routed: GatewayProcess, one: Mock
     """A deployment that is away rests, and calls go elsewhere until it answers again."""
 
     def embed() -> None:
-        with http(routed) as client:
-            assert client.post("/embeddings", json={"model": "vectors", "input": "x"}).status_code == 200
+        assert routed.post("/embeddings", json={"model": "vectors", "input": "x"}).status_code == 200
 
     one.stop()
     try:
@@ -196,10 +195,9 @@ def test_s12_8_a_stream_that_breaks_counts_against_its_deployment(
     routed: GatewayProcess, one: MockUpstream, two: MockUpstream
 ) -> None:
     one.handler = lambda record: Reply(text="one two three", cut_after=3)
-    with http(routed) as client:
-        for number in range(3):
-            body = {"model": "stream", "messages": [user(f"tell {number}")], "stream": True}
-            assert "upstream_interrupted" in client.post("/chat/completions", json=body).text
+    for number in range(3):
+        body = {"model": "stream", "messages": [user(f"tell {number}")], "stream": True}
+        assert "upstream_interrupted" in routed.post("/chat/completions", json=body).text
     wait_until(lambda: resting(routed, "stream") == 1, "it rests")
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.support.agent_session import AgentSession, breaks
-from tests.support.answers import Json, http, usage_of, user
+from tests.support.answers import Json, usage_of, user
 from tests.support.command import gateway_command
 from tests.support.documents import lamps, prose
 from tests.support.factory import GatewayFactory
@@ -31,7 +31,7 @@ PASSES = {"window_moved", "message_reworded"}
 def counted(start_gateway: GatewayFactory, upstream: MockUpstream) -> GatewayProcess:
     """A gateway after seven requests: three answered, one of them streamed; refused, cut, abandoned, unknown."""
     gateway = start_gateway()
-    with http(gateway) as client:
+    with gateway.http() as client:
         upstream.reply(text="x", usage=usage_of(100, 7))
         assert client.post("/chat/completions", json=CHAT).status_code == 200
         upstream.reply(text="x", usage=usage_of(11, 3))
@@ -87,11 +87,10 @@ def test_s9_metrics_tell_of_planning(start_gateway: GatewayFactory, upstream: Mo
     gateway = start_gateway({"context": {"planning": "auto"}})
     upstream.handler = models = InternalModels(every("summarize"))
     ask = {"model": "small", "messages": ASK, "attachments": [{"title": "Lamps", "content": lamps(60)}]}
-    with http(gateway) as client:
-        bills = [client.post("/chat/completions", json=ask).json() for _ in range(2)]
-        models.planner = lambda artifacts: Reply(text="no plan")
-        bills.append(client.post("/chat/completions", json=ask).json())
-        client.post("/chat/completions", json=CHAT)
+    bills = [gateway.post("/chat/completions", json=ask).json() for _ in range(2)]
+    models.planner = lambda artifacts: Reply(text="no plan")
+    bills.append(gateway.post("/chat/completions", json=ask).json())
+    gateway.post("/chat/completions", json=CHAT)
     told = [bill["response_metadata"]["context_utilization"] for bill in bills]
     assert [each["llm_planning_used"] for each in told] == [True, True, False]
     found = scrape(gateway)
@@ -138,11 +137,8 @@ def test_s9_metrics_tell_of_windows(start_gateway: GatewayFactory, upstream: Moc
     found = scrape(gateway)
     assert total(found, "gateway_prompt_cache_breaks_total", reason="system_messages_changed") == 1
     edited = {"messages": [user("Another question"), {"role": "assistant", "content": "A keeper."}, user("And now?")]}
-    with http(gateway) as client:
-        ask = {"model": "small", "conversation": session.conversation, **edited}
-        session.bills.append(
-            client.post("/chat/completions", json=ask).json()["response_metadata"]["context_utilization"]
-        )
+    ask = {"model": "small", "conversation": session.conversation, **edited}
+    session.bills.append(gateway.post("/chat/completions", json=ask).json()["response_metadata"]["context_utilization"])
     session.forwarded.append(upstream.last.body["messages"])
     assert total(scrape(gateway), "gateway_prompt_cache_breaks_total", reason="branched") == 1
     windows = httpx.get(f"{gateway.url}/health/ready?details=1", trust_env=False).json()["details"]["windows"]
@@ -171,7 +167,7 @@ def test_s4_i7_what_the_client_changes_breaks_the_prompt_cache(
         body = {"model": model, "messages": [first, *said], "store": stored, **fields}
         assert client.post("/chat/completions", json=body).status_code == 200
 
-    with http(gateway) as client:
+    with gateway.http() as client:
         upstream.handler = lambda _: Reply(text="Hello.")
         whole = [user("one"), answer, user("two"), answer, user("three")]
         for count in (1, 3, 5, 3, 5):
@@ -195,11 +191,10 @@ def test_s4_i7_steps_that_go_on_or_go_back_break_no_prompt_cache(
         call = {"id": f"call_{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
         said.append({"role": "assistant", "content": None, "tool_calls": [call]})
         said.append({"role": "tool", "tool_call_id": call["id"], "content": f"line {number}"})
-    with http(gateway) as client:
-        for count, system in ((3, "Go."), (5, "Go."), (7, "Go."), (5, "Go."), (7, "Go."), (9, "Go."), (9, "Stop.")):
-            messages = [{"role": "system", "content": system}, *said[:count]]
-            asked = {"model": "small", "messages": messages, "store": False, "note": "x" * 9000}
-            assert client.post("/chat/completions", json=asked).status_code == 200
+    for count, system in ((3, "Go."), (5, "Go."), (7, "Go."), (5, "Go."), (7, "Go."), (9, "Go."), (9, "Stop.")):
+        messages = [{"role": "system", "content": system}, *said[:count]]
+        asked = {"model": "small", "messages": messages, "store": False, "note": "x" * 9000}
+        assert gateway.post("/chat/completions", json=asked).status_code == 200
     found = scrape(gateway)
     assert total(found, "gateway_prompt_cache_breaks_total", reason="system_messages_changed") == 1
     assert total(found, "gateway_prompt_cache_breaks_total") == 1
@@ -212,10 +207,9 @@ def test_s4_i7_a_system_message_at_the_end_that_goes_again_breaks_the_prompt_cac
     gateway, answer = start_gateway(), {"role": "assistant", "content": "Hello."}
     upstream.handler = lambda _: Reply(text="Hello.")
     noon, one = [{"role": "system", "content": f"It is {time}."} for time in ("noon", "one")]
-    with http(gateway) as client:
-        for said in ([user("1"), answer, user("2"), noon], [user("1"), answer, user("2"), answer, user("3"), one]):
-            asked = {"model": "small", "messages": said, "store": False}
-            assert client.post("/chat/completions", json=asked).status_code == 200
+    for said in ([user("1"), answer, user("2"), noon], [user("1"), answer, user("2"), answer, user("3"), one]):
+        asked = {"model": "small", "messages": said, "store": False}
+        assert gateway.post("/chat/completions", json=asked).status_code == 200
     assert total(scrape(gateway), "gateway_prompt_cache_breaks_total") == 1
 
 
@@ -269,14 +263,13 @@ def test_s11_9_what_is_kept_is_counted(start_gateway: GatewayFactory, upstream: 
     before: Json = details(gateway).json()["details"]
     assert before["memory"]["paths"]["hit_rate"] is None
     conversation = None
-    with http(gateway) as client:
-        for number in range(5):
-            body: Json = {"model": "small", "messages": [user(f"hello {number}")], "conversation": conversation}
-            conversation = client.post("/chat/completions", json=body).json()["conversation"]["id"]
-        upstream.handler = InternalModels(every("summarize"))
-        ask = {"model": "small", "messages": [user("hello")], "attachments": [{"title": "Lamps", "content": lamps(60)}]}
-        for _ in range(2):
-            assert client.post("/chat/completions", json=ask).status_code == 200
+    for number in range(5):
+        body: Json = {"model": "small", "messages": [user(f"hello {number}")], "conversation": conversation}
+        conversation = gateway.post("/chat/completions", json=body).json()["conversation"]["id"]
+    upstream.handler = InternalModels(every("summarize"))
+    ask = {"model": "small", "messages": [user("hello")], "attachments": [{"title": "Lamps", "content": lamps(60)}]}
+    for _ in range(2):
+        assert gateway.post("/chat/completions", json=ask).status_code == 200
     found: Json = details(gateway).json()["details"]
     paths = found["memory"]["paths"]
     assert (paths["hits"], paths["misses"]) == (3, 1), "the first that goes on reads, the others do not"

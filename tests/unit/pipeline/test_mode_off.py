@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import http, user, wait_for_bill
+from tests.support.answers import user, wait_for_bill
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -30,8 +30,7 @@ def test_s1_nothing_is_stored_but_the_bill(
     upstream.reply(text=f"{MARK} down and some more words", **how[ends])
     tools = [{"type": "function", "function": {"name": "f", "description": MARK}}]
     body = {"model": "gpt-4o", "messages": [user(f"{MARK} up")], "tools": tools, "stream": streamed, **OFF}
-    with http(one_gateway) as client:
-        answer = client.post("/chat/completions", json=body)
+    answer = one_gateway.post("/chat/completions", json=body)
     assert MARK in upstream.last.raw.decode()
     bill = wait_for_bill(one_gateway, answer.headers["x-request-id"])
     assert bill["choices"] == []
@@ -43,7 +42,7 @@ def test_s6_a_stream_that_the_client_leaves(one_gateway: GatewayProcess, upstrea
     """The upstream is cancelled within two seconds, and what came until then is billed as an estimate."""
     upstream.reply(text="one two three four five", stall_after=4)
     body = {"model": "small", "messages": [user("hi there")], "stream": True, **OFF}
-    with http(one_gateway) as client, client.stream("POST", "/chat/completions", json=body) as answer:
+    with one_gateway.http() as client, client.stream("POST", "/chat/completions", json=body) as answer:
         lines = answer.iter_lines()
         while "two" not in next(lines):
             pass
@@ -67,7 +66,7 @@ def test_s1_a_conversation_that_is_named_goes_on(one_gateway: GatewayProcess, up
     begun = [user(f"first {how}"), *steps, {"role": "assistant", "content": "done"}]
     session = {"x-context-session": how} if "session" in how else {}
     ask = {"model": "gpt-4o", "tools": TOOLS}
-    with http(one_gateway) as client:
+    with one_gateway.http() as client:
 
         def say(*messages: Any, **more: Any) -> httpx.Response:
             body = {**ask, "messages": list(messages), **more.pop("body", {})}
@@ -104,20 +103,19 @@ def test_s1_a_conversation_that_is_named_goes_on(one_gateway: GatewayProcess, up
 
 def test_s1_a_session_that_begins_in_mode_off(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """§2.2: a name is a name: created at first use, and continued; with `store: false` nothing is left of a turn."""
-    with http(one_gateway) as client:
-        headers = {"x-context-session": "begun in mode off", "x-context-mode": "off"}
+    headers = {"x-context-session": "begun in mode off", "x-context-mode": "off"}
 
-        def say(text: str, **more: Any) -> Any:
-            upstream.reply(text=f"re {text}")
-            body = {"model": "gpt-4o", "messages": [user(text)], **more}
-            return client.post("/chat/completions", json=body, headers=headers).json()
+    def say(text: str, **more: Any) -> Any:
+        upstream.reply(text=f"re {text}")
+        body = {"model": "gpt-4o", "messages": [user(text)], **more}
+        return one_gateway.post("/chat/completions", json=body, headers=headers).json()
 
-        begun = say("one")["conversation"]
-        said = [user("one"), {"role": "assistant", "content": "re one"}]
-        assert "conversation" not in say("two", store=False)
-        assert upstream.last.body["messages"] == [*said, user("two")]
-        assert say("three")["conversation"] == begun
-        assert upstream.last.body["messages"] == [*said, user("three")]
+    begun = say("one")["conversation"]
+    said = [user("one"), {"role": "assistant", "content": "re one"}]
+    assert "conversation" not in say("two", store=False)
+    assert upstream.last.body["messages"] == [*said, user("two")]
+    assert say("three")["conversation"] == begun
+    assert upstream.last.body["messages"] == [*said, user("three")]
 
 
 def test_s1_it_is_put_in_front_whole(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
@@ -126,20 +124,18 @@ def test_s1_it_is_put_in_front_whole(start_gateway: GatewayFactory, upstream: Mo
     facts = {"max_input_tokens": 400, "max_output_tokens": 50}
     gateway = start_gateway({"model_list": [{**entry, "model_info": facts}]})
     long = "a long story of many words " * 60
-    with http(gateway) as client:
-        ask: Any = {"model": "tiny", "context": {"mode": "off", "session": "long"}}
-        for number in range(4):
-            body = {**ask, "messages": [user(f"{number} {long}")]}
-            answer = client.post("/chat/completions", json=body)
-            assert answer.status_code == 200, answer.text
+    ask: Any = {"model": "tiny", "context": {"mode": "off", "session": "long"}}
+    for number in range(4):
+        body = {**ask, "messages": [user(f"{number} {long}")]}
+        answer = gateway.post("/chat/completions", json=body)
+        assert answer.status_code == 200, answer.text
     assert [m["content"] for m in upstream.last.body["messages"][::2]] == [f"{n} {long}" for n in range(4)]
 
 
 def test_s2_what_needs_a_conversation(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """One that does not exist is a 404; attachments have nowhere to stand."""
-    with http(one_gateway) as client:
-        ask = {"model": "gpt-4o", "messages": [user("hi")]}
-        answer = client.post("/chat/completions", json={**ask, **OFF, "conversation": "conv_none"})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "conversation_not_found")
-        answer = client.post("/chat/completions", json={**ask, **OFF, "attachments": [{"content": "x"}]})
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "attachments")
+    ask = {"model": "gpt-4o", "messages": [user("hi")]}
+    answer = one_gateway.post("/chat/completions", json={**ask, **OFF, "conversation": "conv_none"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "conversation_not_found")
+    answer = one_gateway.post("/chat/completions", json={**ask, **OFF, "attachments": [{"content": "x"}]})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "attachments")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, chat, http, read_stream, stored, usage_of, user
+from tests.support.answers import Json, chat, read_stream, stored, usage_of, user
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -157,8 +157,7 @@ def test_s6_a_refused_call_of_an_unknown_price_costs_nothing(
 ) -> None:
     """Nothing was charged for it, which is known whatever the model would have cost."""
     upstream.reply(status=404, json={"error": {"message": "No such model.", "code": "model_not_found"}})
-    with http(shop) as client:
-        answer = client.post("/chat/completions", json={"model": "house-brand", "messages": ASK, "stream": streamed})
+    answer = shop.post("/chat/completions", json={"model": "house-brand", "messages": ASK, "stream": streamed})
     assert answer.status_code == 404
     cost = stored(shop, answer.headers["x-request-id"])["response_metadata"]["cost"]
     assert (cost["priced"], cost["total_cost"], cost["estimated"]) == (True, 0, False)

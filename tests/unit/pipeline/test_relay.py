@@ -7,7 +7,6 @@ import httpx
 import pytest
 from openai import NotFoundError, OpenAI
 
-from tests.support.answers import http
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -65,9 +64,8 @@ def test_s1_every_method_and_its_answer(own_key_gateway: GatewayProcess, upstrea
     upstream.routes[f"{method} /v1/any/thing"] = Reply(status=207, body=b"as it is\x00", headers=headers)
     content = b'{"b": 1.0,  "a": [1e2]}' if method not in ("GET", "OPTIONS") else b""
     sent = {"openai-beta": "assistants=v2", "x-stainless-lang": "python", "cookie": "c=d", "x-context-mode": "off"}
-    with http(own_key_gateway) as plain:
-        query = "after=a%2Cb&q=a+b%20c&empty=&x=%F0%9F%8C%8A&a=2&a=1"
-        answer = plain.request(method, f"/any/thing?{query}", content=content, headers=sent)
+    query = "after=a%2Cb&q=a+b%20c&empty=&x=%F0%9F%8C%8A&a=2&a=1"
+    answer = own_key_gateway.request(method, f"/any/thing?{query}", content=content, headers=sent)
     assert (answer.status_code, answer.content) == (207, b"as it is\x00")
     assert {name: answer.headers[name] for name in list(headers)[:3]} == dict(list(headers.items())[:3])
     assert "set-cookie" not in answer.headers
@@ -86,23 +84,21 @@ def test_s1_answers_without_a_body(own_key_gateway: GatewayProcess, upstream: Mo
     upstream.routes["DELETE /v1/files/f"] = Reply(status=204, body=b"")
     upstream.routes["GET /v1/files/f"] = Reply(status=304, body=b"", headers={"etag": '"1"'})
     upstream.routes["GET /v1/files/e"] = Reply(body=b"")
-    with http(own_key_gateway) as plain:
-        head = plain.head("/files/f/content")
-        assert (head.status_code, head.headers["content-length"], head.content) == (200, "5", b"")
-        assert plain.delete("/files/f").status_code == 204
-        unchanged = plain.get("/files/f", headers={"if-none-match": '"1"'})
-        assert (unchanged.status_code, unchanged.headers["etag"]) == (304, '"1"')
-        assert upstream.requests[-1].headers["if-none-match"] == '"1"'
-        assert plain.get("/files/e").content == b""
-        assert plain.get("/files/none").status_code == 404
+    head = own_key_gateway.request("HEAD", "/files/f/content")
+    assert (head.status_code, head.headers["content-length"], head.content) == (200, "5", b"")
+    assert own_key_gateway.delete("/files/f").status_code == 204
+    unchanged = own_key_gateway.get("/files/f", headers={"if-none-match": '"1"'})
+    assert (unchanged.status_code, unchanged.headers["etag"]) == (304, '"1"')
+    assert upstream.requests[-1].headers["if-none-match"] == '"1"'
+    assert own_key_gateway.get("/files/e").content == b""
+    assert own_key_gateway.get("/files/none").status_code == 404
 
 
 def test_s1_a_range_of_a_file(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """`Range` goes up, 206 and `Content-Range` come down."""
     part = Reply(status=206, body=b"234", headers={"content-range": "bytes 2-4/9"})
     upstream.routes["GET /v1/files/f/content"] = part
-    with http(own_key_gateway) as plain:
-        answer = plain.get("/files/f/content", headers={"range": "bytes=2-4"})
+    answer = own_key_gateway.get("/files/f/content", headers={"range": "bytes=2-4"})
     assert upstream.requests[-1].headers["range"] == "bytes=2-4"
     assert (answer.status_code, answer.content, answer.headers["content-range"]) == (206, b"234", "bytes 2-4/9")
 
@@ -113,7 +109,7 @@ def test_s1_encoded_bodies_stay_encoded(own_key_gateway: GatewayProcess, upstrea
     encoded = {"content-encoding": "gzip"}
     upstream.routes["POST /v1/batches"] = Reply(body=packed, headers=encoded)
     upstream.routes["GET /v1/batches/b"] = Reply(status=404, body=wrong, headers=encoded)
-    with http(own_key_gateway) as plain:
+    with own_key_gateway.http() as plain:
         with plain.stream("POST", "/batches", content=packed, headers=encoded) as answer:
             assert b"".join(answer.iter_raw()) == packed
         assert (upstream.requests[-1].raw, upstream.requests[-1].headers["content-encoding"]) == (packed, "gzip")
@@ -125,8 +121,7 @@ def test_s1_an_upload_of_unknown_length(own_key_gateway: GatewayProcess, upstrea
     """`Transfer-Encoding: chunked` goes up chunked, megabytes of it."""
     upstream.routes["POST /v1/uploads"] = Reply(json={"id": "up"})
     pieces = [bytes([n]) * 100_000 for n in range(60)]
-    with http(own_key_gateway) as plain:
-        assert plain.post("/uploads", content=iter(pieces)).json() == {"id": "up"}
+    assert own_key_gateway.post("/uploads", content=iter(pieces)).json() == {"id": "up"}
     assert upstream.requests[-1].raw == b"".join(pieces)
     assert upstream.requests[-1].headers["transfer-encoding"] == "chunked"
 
@@ -134,8 +129,7 @@ def test_s1_an_upload_of_unknown_length(own_key_gateway: GatewayProcess, upstrea
 def test_s1_no_key_at_all(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """A local upstream without keys: nothing is sent as one."""
     upstream.routes["POST /v1/rerank"] = Reply(json={"results": []})
-    with http(own_key_gateway, token=None) as plain:
-        assert plain.post("/rerank", json={}).json() == {"results": []}
+    assert own_key_gateway.post("/rerank", json={}, key=None).json() == {"results": []}
     assert "authorization" not in upstream.requests[-1].headers
 
 
@@ -157,8 +151,7 @@ def test_s7_upstreams_errors(own_key_gateway: GatewayProcess, upstream: MockUpst
     reply, original = ERRORS[name]
     reply = Reply(**{**vars(reply), "headers": {"retry-after": "3", "x-ratelimit-limit-tokens": "9"}})
     upstream.routes["POST /v1/embeddings"] = reply
-    with http(own_key_gateway) as plain:
-        answer = plain.post("/embeddings", json={"model": "m", "input": "x"})
+    answer = own_key_gateway.post("/embeddings", json={"model": "m", "input": "x"})
     assert answer.status_code == reply.status
     assert (answer.headers["retry-after"], answer.headers["x-ratelimit-limit-tokens"]) == ("3", "9")
     if original is None:
@@ -170,12 +163,11 @@ def test_s7_upstreams_errors(own_key_gateway: GatewayProcess, upstream: MockUpst
 
 def test_s1_what_the_gateway_serves_is_not_relayed(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Its own paths stay its own, whatever the method; nothing outside `/v1/` goes up."""
-    with http(own_key_gateway) as plain:
-        assert plain.put("/chat/completions", json={}).json()["error"]["code"] == "method_not_allowed"
-        assert plain.get("/chat/completions/chatcmpl-none").json()["error"]["code"] == "completion_not_found"
-        assert plain.put("/chat/completions/chatcmpl-none", json={}).status_code == 405
-        assert plain.get(f"{own_key_gateway.url}/v2/files").json()["error"]["code"] == "not_found"
-        assert plain.get(f"{own_key_gateway.url}/admin").status_code == 404
+    assert own_key_gateway.request("PUT", "/chat/completions", json={}).json()["error"]["code"] == "method_not_allowed"
+    assert own_key_gateway.get("/chat/completions/chatcmpl-none").json()["error"]["code"] == "completion_not_found"
+    assert own_key_gateway.request("PUT", "/chat/completions/chatcmpl-none", json={}).status_code == 405
+    assert own_key_gateway.get(f"{own_key_gateway.url}/v2/files").json()["error"]["code"] == "not_found"
+    assert own_key_gateway.get(f"{own_key_gateway.url}/admin").status_code == 404
     assert not upstream.requests
 
 

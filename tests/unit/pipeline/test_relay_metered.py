@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, http
+from tests.support.answers import Json
 from tests.support.command import gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
@@ -205,7 +205,7 @@ def test_s13_8_each_api_by_its_own_usage(
     packed = {"identity": plain, "gzip": gzip.compress(plain), "deflate": zlib.compress(plain)}[encoding]
     named = {} if encoding == "identity" else {"content-encoding": encoding}
     upstream.routes[f"POST /v1{path}"] = Reply(body=packed, headers=named)
-    with http(metered) as client, client.stream("POST", path, json={**body, "user": "ann"}) as answer:
+    with metered.http() as client, client.stream("POST", path, json={**body, "user": "ann"}) as answer:
         assert b"".join(answer.iter_raw()) == packed
     found = billed(metered, answer)
     metadata = found["response_metadata"]
@@ -336,7 +336,7 @@ def test_s13_8_a_client_that_leaves(metered: GatewayProcess, upstream: MockUpstr
     upstream.routes["POST /v1/completions"] = Reply(**script)
     body = {**COUNTED, "prompt": "hello there", "stream": True}
     asked, before = len(upstream.requests), len(left_rows(metered))
-    with contextlib.suppress(httpx.TimeoutException), http(metered) as client:
+    with contextlib.suppress(httpx.TimeoutException), metered.http() as client:
         timeout = httpx.Timeout(30, read=0.8)
         with client.stream("POST", "/completions", json=body, timeout=timeout) as answer:
             for piece in answer.iter_raw():
@@ -388,13 +388,16 @@ def test_s13_8_what_asks_no_model_has_no_bill(own_key_gateway: GatewayProcess, u
     upstream.routes["GET /v1/batches/batch_1"] = Reply(json=completion(), headers={"x-gateway-managed": "true"})
     upstream.routes["DELETE /v1/files/file-1"] = Reply(json={"deleted": True})
     before = len(audited(own_key_gateway))
-    with http(own_key_gateway) as client:
-        answers = [client.post("/files", content=b"x"), client.get("/batches/batch_1"), client.delete("/files/file-1")]
-        answers.append(client.post("/embeddings", json={"model": "text-embedding-3-small", "input": "x"}))
-        assert [answer.headers.get_list("x-gateway-managed") for answer in answers] == [["false"]] * 4
-        bill(own_key_gateway, answers[-1].headers["x-request-id"])
-        for answer in answers[:-1]:
-            assert client.get(f"/chat/completions/{answer.headers['x-request-id']}").status_code == 404
+    answers = [
+        own_key_gateway.post("/files", content=b"x"),
+        own_key_gateway.get("/batches/batch_1"),
+        own_key_gateway.delete("/files/file-1"),
+    ]
+    answers.append(own_key_gateway.post("/embeddings", json={"model": "text-embedding-3-small", "input": "x"}))
+    assert [answer.headers.get_list("x-gateway-managed") for answer in answers] == [["false"]] * 4
+    bill(own_key_gateway, answers[-1].headers["x-request-id"])
+    for answer in answers[:-1]:
+        assert own_key_gateway.get(f"/chat/completions/{answer.headers['x-request-id']}").status_code == 404
     assert len(audited(own_key_gateway)) == before + 1
 
 
@@ -403,10 +406,11 @@ def test_s13_8_a_bill_is_its_tenants(own_key_gateway: GatewayProcess, upstream: 
     answer = post(own_key_gateway, "/embeddings", {"model": "text-embedding-3-small", "input": "x", "user": "ann"})
     request_id = answer.headers["x-request-id"]
     assert bill(own_key_gateway, request_id)["id"] == request_id
-    with http(own_key_gateway, "sk-another") as other:
-        assert other.get(f"/chat/completions/{request_id}").json()["error"]["code"] == "completion_not_found"
-    with http(own_key_gateway) as mine:
-        assert request_id not in mine.get("/chat/completions").text
+    assert (
+        own_key_gateway.get(f"/chat/completions/{request_id}", key="sk-another").json()["error"]["code"]
+        == "completion_not_found"
+    )
+    assert request_id not in own_key_gateway.get("/chat/completions").text
     row = next(row for row in audited(own_key_gateway, "--user", "ann") if row["request_id"] == request_id)
     assert (row["endpoint"], row["model"], row["stream"]) == ("embeddings", "text-embedding-3-small", "false")
 
@@ -428,7 +432,7 @@ def test_s13_8_only_what_can_be_read_is_asked_for(
     upstream.routes["POST /v1/completions"] = Reply(body=b"\x0b\x02\x80{}\x03", headers={"content-encoding": "br"})
     upstream.routes["POST /v1/batches"] = Reply(json={})
     asked = {"model": "gpt-3.5-turbo-instruct", "prompt": "one two"}
-    with http(own_key_gateway) as client:
+    with own_key_gateway.http() as client:
         headers = {"accept-encoding": offered}
         with client.stream("POST", "/completions", json=asked, headers=headers) as answer:
             assert b"".join(answer.iter_raw()) == b"\x0b\x02\x80{}\x03"
@@ -451,7 +455,7 @@ def test_s13_8_no_answer_can_fail_its_meter(
     named = {"content-encoding": "gzip"} if encoding == "gzip" else {}
     upstream.routes["POST /v1/completions"] = Reply(body=body, content_type=kind, headers=named)
     asked = {"model": "gpt-3.5-turbo-instruct", "prompt": "hi"}
-    with http(own_key_gateway) as client, client.stream("POST", "/completions", json=asked) as answer:
+    with own_key_gateway.http() as client, client.stream("POST", "/completions", json=asked) as answer:
         assert b"".join(answer.iter_raw()) == body
     billed(own_key_gateway, answer)
     assert "bill_not_recorded" not in own_key_gateway.log_text()
@@ -480,8 +484,7 @@ def test_s13_8_a_long_text_is_estimated(own_key_gateway: GatewayProcess, upstrea
 def test_s13_8_bills_are_counted_and_added_up(metered: GatewayProcess, upstream: MockUpstream) -> None:
     """In `/metrics`, and by API in an audit."""
     billed(metered, post(metered, "/embeddings", {"model": "free", "input": "x"}))
-    with http(metered) as client:
-        page = client.get(f"{metered.url}/metrics").text
+    page = metered.get(f"{metered.url}/metrics").text
     assert 'gateway_bills_total{model="free",status="complete"} ' in page
     options = ("audit", "--config", str(metered.config_path), "--by", "endpoint")
     done = gateway_command(*options, directory=metered.directory)

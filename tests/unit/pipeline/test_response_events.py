@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, http, usage_of
+from tests.support.answers import Json, usage_of
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -56,9 +56,8 @@ def test_s10_2_items_are_those_of_the_conversations_api(gateway: GatewayProcess,
     for stream in (False, True):
         upstream.reply(message=MESSAGES["thoughts and calls"], usage=usage_of(1, 1))
         response = events(gateway, ASK)[-1]["response"] if stream else create(gateway, ASK)
-        with http(gateway) as client:
-            path = f"/conversations/{response['conversation']['id']}/items?order=asc"
-            stored = client.get(path).json()["data"]
+        path = f"/conversations/{response['conversation']['id']}/items?order=asc"
+        stored = gateway.get(path).json()["data"]
         assert [item["id"] for item in stored[1:]] == [item["id"] for item in response["output"]]
         assert stored[1:] == response["output"]
 

@@ -13,7 +13,6 @@ from tests.support.answers import (
     assistant,
     bill_of,
     conversation_of,
-    http,
     read_stream,
     stored,
     stored_of,
@@ -113,8 +112,7 @@ def test_s7_a_stream_that_breaks_before_any_chunk(gateway: GatewayProcess, upstr
     conversation = first.finish["conversation"]
     upstream.reply(text="lost", cut_after=0)
     body = {**CHAT, "conversation": conversation, "messages": [user("lost question")], "stream": True}
-    with http(gateway) as client:
-        answer = client.post("/chat/completions", json=body)
+    answer = gateway.post("/chat/completions", json=body)
     assert "[DONE]" not in answer.text
     assert "upstream_interrupted" in answer.text
     turns = stored_of(gateway, conversation["id"])
@@ -191,7 +189,7 @@ def test_s7_a_half_sent_request_is_no_exchange(one_gateway: GatewayProcess, upst
         yield b'{"model": "small", "messages": ['
         raise httpx.ReadError("the client falls over")
 
-    with http(one_gateway) as client, pytest.raises(httpx.ReadError):
-        client.post("/chat/completions", content=half())
+    with pytest.raises(httpx.ReadError):
+        one_gateway.post("/chat/completions", content=half())
     read_stream(one_gateway, CHAT)
     assert len(upstream.chats) == 1

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.support.answers import Json, http, stored, user
+from tests.support.answers import Json, stored, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -27,8 +27,7 @@ OVERFLOW = {
 
 
 def ask(gateway: GatewayProcess, streamed: bool, **more: Any) -> Any:
-    with http(gateway) as client:
-        return client.post("/chat/completions", json={**CHAT, "stream": streamed, **more})
+    return gateway.post("/chat/completions", json={**CHAT, "stream": streamed, **more})
 
 
 @BOTH

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.support.answers import Json, http, user
+from tests.support.answers import Json, user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -111,10 +111,9 @@ def test_s1_patterns_count_as_listed(
     client = make_client(listed, CLIENT)
     client.chat.completions.create(model=model, messages=ASK)
     assert client.models.retrieve(model).id == model
-    with http(listed, CLIENT) as plain:
-        assert plain.post("/embeddings", json={"model": model, "input": "a"}).json() == {"ok": True}
-        form = {"files": {"file": ('ä"b.wav', b"RIFF\r\n--x\r\n", "audio/wav")}, "data": {"model": model, "n": "1"}}
-        assert plain.post("/audio/transcriptions", **form).json() == {"ok": True}  # type: ignore[arg-type]
+    assert listed.post("/embeddings", json={"model": model, "input": "a"}, key=CLIENT).json() == {"ok": True}
+    form = {"files": {"file": ('ä"b.wav', b"RIFF\r\n--x\r\n", "audio/wav")}, "data": {"model": model, "n": "1"}}
+    assert listed.post("/audio/transcriptions", **form, key=CLIENT).json() == {"ok": True}
     served = "real" if model == "gpt-4o" else model.removeprefix("team/")
     sent = upstream.requests[-1]
     assert {record.headers["authorization"] for record in upstream.requests} == {"Bearer sk-entry"}
@@ -169,8 +168,7 @@ def test_s1_no_body_gets_round_the_model_list(
 ) -> None:
     """Whatever it is called: a body is read all the same, or refused."""
     raw, headers = ROUND[way]
-    with http(listed, CLIENT) as plain:
-        answer = plain.post(f"/{path}", content=raw, headers={"content-type": "application/json", **headers})
+    answer = listed.post(f"/{path}", content=raw, headers={"content-type": "application/json", **headers}, key=CLIENT)
     assert answer.status_code in (400, 404, 415), answer.text
     assert answer.json()["error"]["type"] == "invalid_request_error"
     assert SECRET not in answer.text
@@ -180,11 +178,12 @@ def test_s1_no_body_gets_round_the_model_list(
 def test_s1_what_was_understood_is_what_goes_up(listed: GatewayProcess, upstream: MockUpstream) -> None:
     """A doubled member is sent once, and a body by another content type is sent as the JSON that it is."""
     raw = b'{"model": "gpt-5", "x": 1, "model": "gpt-4o"}'
-    with http(listed, CLIENT) as plain:
-        for kind in ("application/json", "text/plain"):
-            assert plain.post("/embeddings", content=raw, headers={"content-type": kind}).json() == {"ok": True}
-            assert upstream.requests[-1].raw in (b'{"model":"real","x":1}', b'{"x":1,"model":"real"}')
-            assert upstream.requests[-1].headers["content-type"] == "application/json"
+    for kind in ("application/json", "text/plain"):
+        assert listed.post("/embeddings", content=raw, headers={"content-type": kind}, key=CLIENT).json() == {
+            "ok": True
+        }
+        assert upstream.requests[-1].raw in (b'{"model":"real","x":1}', b'{"x":1,"model":"real"}')
+        assert upstream.requests[-1].headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize(
@@ -214,7 +213,7 @@ def test_s1_what_was_understood_is_what_goes_up(listed: GatewayProcess, upstream
 def test_s1_no_address_gets_round_the_model_list(listed: GatewayProcess, upstream: MockUpstream, call: str) -> None:
     """Other spellings of a path, and models that stand in path or query."""
     method, path = call.split(" ")
-    with http(listed, CLIENT) as plain:
+    with listed.http(CLIENT) as plain:
         content = None if method in ("GET", "DELETE") else UNLISTED
         request = plain.build_request(method, "/x", content=content)
         request.url = request.url.copy_with(raw_path=f"/v1/{path}".encode())
@@ -225,8 +224,7 @@ def test_s1_no_address_gets_round_the_model_list(listed: GatewayProcess, upstrea
 
 def test_s1_another_spelling_of_the_member_in_a_chat(listed: GatewayProcess, upstream: MockUpstream) -> None:
     """Some servers take `Model` for `model`."""
-    with http(listed, CLIENT) as plain:
-        answer = plain.post("/chat/completions", json={"model": "gpt-4o", "Model": "gpt-5", "messages": ASK})
+    answer = listed.post("/chat/completions", json={"model": "gpt-4o", "Model": "gpt-5", "messages": ASK}, key=CLIENT)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "Model")
     assert not upstream.requests
 
@@ -234,8 +232,7 @@ def test_s1_another_spelling_of_the_member_in_a_chat(listed: GatewayProcess, ups
 def test_s1_an_internal_model_that_is_not_listed(listed: GatewayProcess, upstream: MockUpstream) -> None:
     """`context.models` of a request: a 400 that names field and nearest."""
     context = {"models": {"context_planner": "gpt-4"}}
-    with http(listed, CLIENT) as plain:
-        answer = plain.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK, "context": context})
+    answer = listed.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK, "context": context}, key=CLIENT)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, "context.models.context_planner")
     assert "Did you mean 'gpt-4o'?" in error["message"]
@@ -258,8 +255,7 @@ def test_s1_unlisted_models_may_be_relayed(
     assert "Did you mean 'gpt-4o'" in str(caught.value)
     upstream.routes["POST /v1/embeddings"] = Reply(json={})
     for raw in (b'{"model":  "m"}', b"no JSON", b'{"model": 1}', b'{"MODEL": 1}'):
-        with http(gateway, CLIENT) as plain:
-            plain.post("/embeddings", content=raw, headers={"content-type": "text/plain"})
+        gateway.post("/embeddings", content=raw, headers={"content-type": "text/plain"}, key=CLIENT)
         assert upstream.requests[-1].raw == raw
         assert upstream.requests[-1].headers["content-type"] == "text/plain"
 
@@ -267,11 +263,13 @@ def test_s1_unlisted_models_may_be_relayed(
 def test_s1_without_a_model_list_every_name_goes_up(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """With the client's own key; bodies are not read."""
     upstream.routes["POST /v1/embeddings"] = Reply(json={})
-    with http(own_key_gateway, CLIENT) as plain:
-        for raw in (b'{"model": "any"}', b"model=any", gzip.compress(b"{}")):
-            assert plain.post("/embeddings", content=raw, headers={"content-type": "x/y"}).status_code == 200
-            assert upstream.requests[-1].raw == raw
-        answer = plain.post("/chat/completions", json={"model": "any", "Model": "x", "messages": ASK})
+    for raw in (b'{"model": "any"}', b"model=any", gzip.compress(b"{}")):
+        assert (
+            own_key_gateway.post("/embeddings", content=raw, headers={"content-type": "x/y"}, key=CLIENT).status_code
+            == 200
+        )
+        assert upstream.requests[-1].raw == raw
+    answer = own_key_gateway.post("/chat/completions", json={"model": "any", "Model": "x", "messages": ASK}, key=CLIENT)
     assert answer.status_code == 200
     assert upstream.last.body["Model"] == "x"
 
@@ -298,11 +296,10 @@ def test_s1_a_list_of_patterns_alone(start_gateway: GatewayFactory, upstream: Mo
     """`GET /v1/models` names what the default upstream has of them."""
     listed = [entry("gpt-*", upstream.base_url, model="openai/gpt-*")]
     gateway = start_gateway({"model_list": listed})
-    with http(gateway, CLIENT) as plain:
-        found = [model["id"] for model in plain.get("/models").json()["data"]]
-        assert found == [name for name in upstream.models if name.startswith("gpt-")]
-        assert plain.get("/models/gpt-9").status_code == 200
-        assert plain.get("/models/small").json()["error"]["code"] == "model_not_found"
+    found = [model["id"] for model in gateway.get("/models", key=CLIENT).json()["data"]]
+    assert found == [name for name in upstream.models if name.startswith("gpt-")]
+    assert gateway.get("/models/gpt-9", key=CLIENT).status_code == 200
+    assert gateway.get("/models/small", key=CLIENT).json()["error"]["code"] == "model_not_found"
 
 
 def test_s8_credentials_of_another_kind_stay_here(
@@ -313,10 +310,9 @@ def test_s8_credentials_of_another_kind_stay_here(
     upstream.routes["POST /v1/messages"] = Reply(json={})
     for gateway, paths in ((listed, ["embeddings", "chat/completions"]), (own_key_gateway, ["embeddings", "messages"])):
         for path in paths:
-            with http(gateway, CLIENT) as plain:
-                body = {"model": "gpt-4o", "messages": ASK, "input": "a"}
-                headers = {**FOREIGN, "openai-project": "p", "x-trace": "t", "idempotency-key": "k"}
-                plain.post(f"/{path}?key=AIza-2&api_key=k&api-version=1", json=body, headers=headers)
+            body = {"model": "gpt-4o", "messages": ASK, "input": "a"}
+            headers = {**FOREIGN, "openai-project": "p", "x-trace": "t", "idempotency-key": "k"}
+            gateway.post(f"/{path}?key=AIza-2&api_key=k&api-version=1", json=body, headers=headers, key=CLIENT)
             sent = upstream.requests[-1]
             assert not set(FOREIGN) & set(sent.headers), path
             assert "AIza" not in str(sent.headers) + sent.path + str(getattr(sent, "query", ""))
@@ -331,7 +327,6 @@ def test_s8_an_operators_credential_in_an_extra_header(start_gateway: GatewayFac
     """It counts as the entry's key: the client's own is not sent with it."""
     listed = [entry("m", upstream.base_url, extra_headers={"X-Api-Key": "sk-header"})]
     gateway = start_gateway({"model_list": listed})
-    with http(gateway, CLIENT) as plain:
-        plain.post("/chat/completions", json={"model": "m", "messages": ASK})
+    gateway.post("/chat/completions", json={"model": "m", "messages": ASK}, key=CLIENT)
     assert upstream.last.headers["x-api-key"] == "sk-header"
     assert "authorization" not in upstream.last.headers

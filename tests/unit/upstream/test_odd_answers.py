@@ -12,7 +12,7 @@ import pytest
 
 from gateway.core.formats.stream_record import END_SECONDS
 from tests.support import odd_answers as odd_wire
-from tests.support.answers import Json, http, stored, user
+from tests.support.answers import Json, stored, user
 from tests.support.factory import GatewayFactory
 from tests.support.faults.refusals import INSANE, SANE
 from tests.support.faults.ways import config
@@ -37,8 +37,7 @@ RATE: Json = {"error": {"message": "slow down", "type": "tokens", "param": None,
 
 
 def ask(gateway: GatewayProcess, **more: Any) -> Any:
-    with http(gateway) as client:
-        return client.post("/chat/completions", json={**CHAT, **more})
+    return gateway.post("/chat/completions", json={**CHAT, **more})
 
 
 # -- the same odd answers at each edge, handed back
@@ -282,8 +281,7 @@ def test_s1_9_thoughts_in_parts_are_thoughts_and_go_up_in_parts(
 def test_s7_an_answer_without_choices(one_gateway: GatewayProcess, upstream: MockUpstream, body: Json) -> None:
     """Not an empty success: 502 `upstream_invalid_response`, whatever the client speaks."""
     upstream.reply(json=body)
-    with http(one_gateway) as client:
-        told = client.post("/responses", json={"model": "gpt-4o", "input": "hello"})
+    told = one_gateway.post("/responses", json={"model": "gpt-4o", "input": "hello"})
     assert (told.status_code, told.json()["error"]["code"]) == (502, "upstream_invalid_response")
     upstream.reply(json=body)
     answer = ask(one_gateway)
@@ -322,8 +320,7 @@ def test_s7_only_a_sane_wait_is_relayed(
     value = (SANE | INSANE)[name].encode().decode("latin-1")
     upstream.reply(status=429, json=RATE, headers={"retry-after": value})
     upstream.routes["POST /v1/embeddings"] = upstream.reply(status=429, json=RATE, headers={"retry-after": value})
-    with http(one_gateway) as client:
-        answer = client.post(path, json={**CHAT, "input": "x"})
+    answer = one_gateway.post(path, json={**CHAT, "input": "x"})
     assert (answer.status_code, answer.json()) == (429, RATE)
     assert answer.headers.get("retry-after") == (value if name in SANE else None)
 

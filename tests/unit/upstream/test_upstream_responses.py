@@ -9,7 +9,7 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from tests.support.answers import Json, http, stored, user
+from tests.support.answers import Json, stored, user
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory, small_entry
 from tests.support.gateway_process import GatewayProcess
@@ -178,8 +178,7 @@ def test_s10_4_a_response_that_failed(codex: GatewayProcess, mock: MockResponses
     """§7: the status can still say it, as nothing has been sent."""
     error, status, code = FAULTS[name]
     mock.reply(status="failed", error=error, usage=None)
-    with http(codex) as asked:
-        answer = asked.post("/chat/completions", json={"model": "codex", "messages": [user("a")], "stream": streamed})
+    answer = codex.post("/chat/completions", json={"model": "codex", "messages": [user("a")], "stream": streamed})
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
     assert stored(codex, answer.headers["x-request-id"])["status"] == "failed"
 
@@ -210,8 +209,7 @@ def after_two_words(last: Json) -> Any:
 def test_s10_4_an_error_in_the_middle(codex: GatewayProcess, mock: MockResponses, last: Json, code: str) -> None:
     """§3.6, §7: what was said stays, partial; the error ends the stream, without `[DONE]`."""
     mock.reply(words("one two three"), events=after_two_words(last))
-    with http(codex) as asked:
-        answer = asked.post("/chat/completions", json={"model": "codex", "messages": [user("a")], "stream": True})
+    answer = codex.post("/chat/completions", json={"model": "codex", "messages": [user("a")], "stream": True})
     events = [json.loads(each.removeprefix("data: ")) for each in answer.text.removesuffix("\n\n").split("\n\n")]
     assert events[-1]["error"]["code"] == code
     kept = stored(codex, events[0]["id"])
@@ -223,8 +221,7 @@ def test_s10_4_overflow_is_fitted_once_more(codex: GatewayProcess, mock: MockRes
     text = "Your input exceeds the context window of this model. Please adjust your input and try again."
     mock.reply(status="failed", error={"code": "context_length_exceeded", "message": text}, usage=None)
     history = [message for n in range(30) for message in (user(f"{n} " + "a b c " * 20), said_by_model(f"{n}"))]
-    with http(codex) as asked:
-        answer = asked.post("/chat/completions", json={"model": "codex", "messages": [*history, user("now")]})
+    answer = codex.post("/chat/completions", json={"model": "codex", "messages": [*history, user("now")]})
     assert answer.status_code == 200, answer.text
     assert len(mock.requests[1]["input"]) < len(mock.requests[0]["input"])
     warnings = answer.json()["response_metadata"]["context_utilization"]["warnings"]
@@ -246,8 +243,7 @@ def test_s10_4_the_bill_of_an_answer(codex: GatewayProcess, mock: MockResponses,
         "output_tokens_details": {"reasoning_tokens": 90},
     }
     mock.reply(thought("", "s"), words("one"), usage=usage)
-    with http(codex) as asked:
-        answer = asked.post("/chat/completions", json={"model": "priced", "messages": [user("a")], "stream": streamed})
+    answer = codex.post("/chat/completions", json={"model": "priced", "messages": [user("a")], "stream": streamed})
     bill = stored(codex, answer.headers["x-request-id"])["response_metadata"]
     assert bill["usage"] == {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
     cost = bill["cost"]
@@ -260,9 +256,8 @@ def test_s10_4_all_bills_balance(codex: GatewayProcess, mock: MockResponses) -> 
     mock.reply(thought("", "s"), words("one"))
     mock.reply(words("one"), status="incomplete", incomplete="max_output_tokens")
     mock.reply(status="failed", error={"code": "server_error", "message": "Oh."}, usage=None)
-    with http(codex) as asked:
-        for streamed in (False, True, False, True):
-            asked.post("/chat/completions", json={"model": "priced", "messages": [user("a")], "stream": streamed})
+    for streamed in (False, True, False, True):
+        codex.post("/chat/completions", json={"model": "priced", "messages": [user("a")], "stream": streamed})
     done = gateway_command("audit", "--config", str(codex.config_path), directory=codex.directory)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -270,8 +265,7 @@ def test_s10_4_all_bills_balance(codex: GatewayProcess, mock: MockResponses) -> 
 @BOTH
 def test_s10_4_usage_that_is_missing_is_counted(codex: GatewayProcess, mock: MockResponses, streamed: bool) -> None:
     mock.reply(words("one two"), usage=None)
-    with http(codex) as asked:
-        answer = asked.post("/chat/completions", json={"model": "codex", "messages": [user("a")], "stream": streamed})
+    answer = codex.post("/chat/completions", json={"model": "codex", "messages": [user("a")], "stream": streamed})
     bill = stored(codex, answer.headers["x-request-id"])["response_metadata"]
     assert (bill["cost"]["estimated"], bill["usage"]["completion_tokens"]) == (True, 2)
 
@@ -332,8 +326,7 @@ RUBBISH: list[Any] = [
 def test_s10_4_what_is_no_response(codex: GatewayProcess, upstream: MockUpstream, body: Any) -> None:
     """§7: 502."""
     upstream.routes["POST /v1/responses"] = Reply(json=body)
-    with http(codex) as asked:
-        answer = asked.post("/chat/completions", json={"model": "codex", "messages": [user("a")]})
+    answer = codex.post("/chat/completions", json={"model": "codex", "messages": [user("a")]})
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_invalid_response")
 
 
@@ -359,8 +352,7 @@ def test_s10_4_odd_items_are_no_fault_of_ours(
     ]
     framed = b"".join(b"data: %b\n\n" % json.dumps(each).encode() for each in events)
     upstream.routes["POST /v1/responses"] = Reply(raw_sse=framed) if streamed else Reply(json=response)
-    with http(codex) as asked:
-        answer = asked.post("/chat/completions", json={"model": "codex", "messages": [user("a")], "stream": streamed})
+    answer = codex.post("/chat/completions", json={"model": "codex", "messages": [user("a")], "stream": streamed})
     assert answer.status_code == 200, answer.text
     assert answer.text.endswith("data: [DONE]\n\n") is streamed
 
@@ -424,10 +416,9 @@ def test_s10_18_items_keep_their_order_and_messages_stay_two(
     for kind in ("added", "done") if streamed else ():
         found = [each for each in told if each["type"] == f"response.output_item.{kind}"]
         assert [(each["output_index"], each["item"]["id"]) for each in found] == [*enumerate(ids)]
-    with http(codex) as asks:
-        at = f"/responses/{answer['id']}?include=reasoning.encrypted_content"
-        assert asks.get(at).json()["output"] == answer["output"]
-        assert read_events(asks.get(f"{at}&stream=true").text)[-1]["response"]["output"] == answer["output"]
+    at = f"/responses/{answer['id']}?include=reasoning.encrypted_content"
+    assert codex.get(at).json()["output"] == answer["output"]
+    assert read_events(codex.get(f"{at}&stream=true").text)[-1]["response"]["output"] == answer["output"]
     outputs = [{"type": "function_call_output", "call_id": name, "output": "r"} for name in ("c1", "c2") if calls]
     rest = outputs or [{"role": "user", "content": "next"}]
     ways = [
@@ -444,11 +435,10 @@ def test_s10_18_items_keep_their_order_and_messages_stay_two(
         assert sent[0] == first
         if number < 4:
             assert after["conversation"] == answer["conversation"], number
-    with http(codex) as asks:
-        brought = asks.get(f"/responses/{after['id']}/input_items?order=asc").status_code
-        assert brought == 404  # of `store: false` nothing is kept
-        items = asks.get(f"/conversations/{answer['conversation']['id']}/items?order=asc&limit=100").json()["data"]
-        assert [item["id"] for item in items][1 : 1 + len(ids)] == ids
+    brought = codex.get(f"/responses/{after['id']}/input_items?order=asc").status_code
+    assert brought == 404  # of `store: false` nothing is kept
+    items = codex.get(f"/conversations/{answer['conversation']['id']}/items?order=asc&limit=100").json()["data"]
+    assert [item["id"] for item in items][1 : 1 + len(ids)] == ids
 
 
 def test_s10_18_a_deleted_thought_leaves_the_others_and_their_ids(codex: GatewayProcess, mock: MockResponses) -> None:
@@ -459,15 +449,14 @@ def test_s10_18_a_deleted_thought_leaves_the_others_and_their_ids(codex: Gateway
     chat, home = answer["id"].replace("resp_", "chatcmpl-"), f"/conversations/{answer['conversation']['id']}/items"
     result = {"type": "function_call_output", "call_id": "c9", "output": "7"}
     after = create(codex, {"model": "codex", "previous_response_id": answer["id"], "input": [result]})
-    with http(codex) as asks:
-        assert asks.delete(f"{home}/{first}").status_code == 200
-        (choice,) = asks.get(f"/chat/completions/{chat}").json()["choices"]
-        before = asks.get(f"/chat/completions/{after['id']}/messages").json()["data"]
-        for message in (choice["message"], before[1]):
-            assert [each["summary"][0]["text"] for each in message["reasoning_items"]] == ["two"]
-        told = asks.get(f"/responses/{answer['id']}").json()["output"]
-        listed = asks.get(home, params={"order": "asc"}).json()["data"][1:4]
-        assert [item["id"] for item in told] == [item["id"] for item in listed] == [looked, second, last]
+    assert codex.delete(f"{home}/{first}").status_code == 200
+    (choice,) = codex.get(f"/chat/completions/{chat}").json()["choices"]
+    before = codex.get(f"/chat/completions/{after['id']}/messages").json()["data"]
+    for message in (choice["message"], before[1]):
+        assert [each["summary"][0]["text"] for each in message["reasoning_items"]] == ["two"]
+    told = codex.get(f"/responses/{answer['id']}").json()["output"]
+    listed = codex.get(home, params={"order": "asc"}).json()["data"][1:4]
+    assert [item["id"] for item in told] == [item["id"] for item in listed] == [looked, second, last]
 
 
 @pytest.mark.parametrize("calls", [True, False], ids=["a step", "an answer"])
@@ -540,13 +529,12 @@ def test_s10_17_thoughts_of_a_responses_model_do_not_go_to_another_by_chat(
     models = [small_entry(upstream, "codex", mode="responses"), small_entry(upstream, "plain")]
     gateway = start_gateway({"model_list": models})
     mock.reply(thought("I see.", "sealed-1"), words("yes"))
-    with http(gateway) as api:
-        first = api.post("/responses", json={"model": "codex", "input": "hi"}).json()
-        upstream.reply(text="x")
-        body = {"model": "plain", "conversation": first["conversation"]["id"], "messages": [user("and now?")]}
-        assert api.post("/chat/completions", json=body).status_code == 200
-        assert upstream.chats[-1].body["messages"][1] == {"role": "assistant", "content": "yes"}
-        mock.reply(words("x"))
-        again = {"model": "codex", "previous_response_id": first["id"], "input": "and then?"}
-        assert api.post("/responses", json=again).status_code == 200
+    first = gateway.post("/responses", json={"model": "codex", "input": "hi"}).json()
+    upstream.reply(text="x")
+    body = {"model": "plain", "conversation": first["conversation"]["id"], "messages": [user("and now?")]}
+    assert gateway.post("/chat/completions", json=body).status_code == 200
+    assert upstream.chats[-1].body["messages"][1] == {"role": "assistant", "content": "yes"}
+    mock.reply(words("x"))
+    again = {"model": "codex", "previous_response_id": first["id"], "input": "and then?"}
+    assert gateway.post("/responses", json=again).status_code == 200
     assert [each.get("type") for each in mock.last["input"]].count("reasoning") == 1

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, assistant, chat, exact, http, read_stream, stored, used, user
+from tests.support.answers import Json, assistant, chat, exact, read_stream, stored, used, user
 from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.factory import GatewayFactory, default_config, shared_gateway
 from tests.support.gateway_process import GatewayProcess
@@ -154,9 +154,8 @@ def test_s5_a_dry_run_asks_the_planner_and_stores_its_bill_alone(
     """No call of the primary model, nothing stored but the bill of internal calls, no summary kept."""
     focus = "what a dry run keeps"
     upstream.handler = models = InternalModels(every("summarize", summarization_focus=focus))
-    with http(planning) as plain:
-        body = {"model": "small", "messages": [QUESTION], "attachments": [LONG], "context": {"dry_run": True}}
-        answered = plain.post("/chat/completions", json=body)
+    body = {"model": "small", "messages": [QUESTION], "attachments": [LONG], "context": {"dry_run": True}}
+    answered = planning.post("/chat/completions", json=body)
     dry = exact(answered.text)
     assert (len(models.planned), len(models.summarized), models.answered) == (1, 1, [])
     assert dry["object"] == "context.dry_run"
@@ -243,10 +242,7 @@ def test_s6_the_cost_of_a_plan_is_in_every_figure(planning: GatewayProcess, upst
 
 def test_s6_planning_is_paid_for_also_where_the_answer_fails(planning: GatewayProcess, upstream: MockUpstream) -> None:
     upstream.handler = InternalModels(every("rag_extract"), primary=lambda body: Reply(status=500))
-    with http(planning) as client:
-        failed = client.post(
-            "/chat/completions", json={"model": "small", "messages": [QUESTION], "attachments": [LONG]}
-        )
+    failed = planning.post("/chat/completions", json={"model": "small", "messages": [QUESTION], "attachments": [LONG]})
     assert failed.status_code == 500
     row = stored(planning, failed.headers["x-request-id"])
     cost = row["response_metadata"]["cost"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support import anthropic_wire as wire
-from tests.support.answers import Json, chat, http, read_stream, used, user
+from tests.support.answers import Json, chat, read_stream, used, user
 from tests.support.documents import prompt_tokens, prose
 from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
@@ -95,8 +95,7 @@ def test_s12_10_no_model_sees_a_value_and_the_client_gets_it_back(
     ) == (sorted(["You are", "< you", MAIL, CARD, KEY, PEM]))
     assert not NAMES.search(json.dumps(message))
     assert set(json.loads(message["tool_calls"][0]["function"]["arguments"])["all"]) == {MAIL, CARD, KEY, PEM}
-    with http(house) as client:
-        kept = client.get(f"/conversations/{conversation}/items").text
+    kept = house.get(f"/conversations/{conversation}/items").text
     assert kept.count(MAIL) > 1
     assert not NAMES.search(kept)
 
@@ -146,9 +145,8 @@ def test_s12_10_internal_models_and_relayed_calls_see_none(house: GatewayProcess
     upstream.routes["POST /v1/completions"] = lambda record: Reply(
         json={"choices": [{"text": record.body["prompt"]}], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
     )
-    with http(house) as client:
-        client.post("/embeddings", json={"model": "gpt-4o", "input": [TOLD]})
-        told = client.post("/completions", json={"model": "gpt-4o", "prompt": TOLD})
+    house.post("/embeddings", json={"model": "gpt-4o", "input": [TOLD]})
+    told = house.post("/completions", json={"model": "gpt-4o", "prompt": TOLD})
     assert_hidden(seen(upstream))
     assert told.json()["choices"][0]["text"] == TOLD
 
@@ -222,9 +220,8 @@ def test_s12_10_responses(house: GatewayProcess, upstream: MockUpstream, stream:
     upstream.handler = lambda record: Reply(
         text=" ".join(NAMES.findall(json.dumps(record.body["messages"]))), split_bytes=3
     )
-    with http(house) as client:
-        body = {"model": "gpt-4o", "input": TOLD, "instructions": f"Serve {MAIL}.", "stream": stream}
-        response = client.post("/responses", json=body)
+    body = {"model": "gpt-4o", "input": TOLD, "instructions": f"Serve {MAIL}.", "stream": stream}
+    response = house.post("/responses", json=body)
     assert response.status_code == 200, response.text
     assert_hidden(seen(upstream))
     assert MAIL in response.text
@@ -238,9 +235,8 @@ def test_s12_10_what_cannot_be_read_is_refused_where_it_says_so(
     """§12.10: `masking.on_unreadable: refuse`; by default it passes."""
     strict = start_gateway({"masking": {"enabled": True, "on_unreadable": "refuse"}})
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
-    with http(strict) as client:
-        body = {"model": "gpt-4o", "messages": [user([{"type": "text", "text": "What?"}, picture])]}
-        refused = client.post("/chat/completions", json=body)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "content_refused")
-        assert upstream.chats == []
-        assert client.post("/chat/completions", json={**body, "messages": [user("Hi")]}).status_code == 200
+    body = {"model": "gpt-4o", "messages": [user([{"type": "text", "text": "What?"}, picture])]}
+    refused = strict.post("/chat/completions", json=body)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "content_refused")
+    assert upstream.chats == []
+    assert strict.post("/chat/completions", json={**body, "messages": [user("Hi")]}).status_code == 200
