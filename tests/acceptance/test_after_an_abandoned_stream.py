@@ -13,7 +13,7 @@ import asyncpg
 import httpx
 import pytest
 
-from tests.support.answers import Json, assistant, user
+from tests.support.answers import Json, assistant, ok, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.schemas import locked_file
@@ -49,12 +49,11 @@ class Person:
 
     def ask(self, *messages: Json, **more: Any) -> Json:
         """The answer to a chat."""
-        answer = self.gateway.post(
-            "/chat/completions", json={"model": "gpt-4o", "messages": list(messages), **more}, key=self.key
+        return ok(
+            self.gateway.post(
+                "/chat/completions", json={"model": "gpt-4o", "messages": list(messages), **more}, key=self.key
+            )
         )
-        assert answer.status_code == 200, answer.text
-        found: Json = answer.json()
-        return found
 
     @contextmanager
     def leave(self, url: str, *messages: Json, **more: Any) -> Iterator[None]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.answers import Json, user
+from tests.support.answers import Json, ok, user
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -177,9 +177,8 @@ def test_s12_1_no_field_of_a_request_makes_another_of_its_sender(
     made_one = made(attacked, project="own")
     key, key_id = made_one["key"], made_one["id"]
     headers = {"x-tenant": "ops", "x-litellm-user-role": "proxy_admin", "openai-project": "ops", "x-key-id": "root"}
-    answer = asked(attacked, "POST", "/chat/completions", {**CHAT, **FIELDS}, key, **headers)
-    assert answer.status_code == 200
-    request_id = answer.json()["response_metadata"]["request_id"]
+    answer = ok(asked(attacked, "POST", "/chat/completions", {**CHAT, **FIELDS}, key, **headers))
+    request_id = answer["response_metadata"]["request_id"]
     assert asked(attacked, "GET", f"/chat/completions/{request_id}", key=RED).status_code == 200, "it is red's"
     assert asked(attacked, "GET", f"/chat/completions/{request_id}", key=ROOT).status_code == 404
     for method, path in (
@@ -258,13 +257,12 @@ def test_s2_templates_in_what_a_client_says_are_text(attacked: GatewayProcess, u
         "user": evil[:60],
         "attachments": [{"content": evil, "title": evil[:40], "source": evil[:40]}],
     }
-    answer = asked(attacked, "POST", "/chat/completions", body)
-    assert answer.status_code == 200, answer.text
+    answer = ok(asked(attacked, "POST", "/chat/completions", body))
     sent = upstream.last.body["messages"]
     assert sent[0]["content"] == evil
     assert sent[-1]["content"].endswith(evil)
     assert "62615533" not in upstream.last.raw.decode()
-    conversation = answer.json()["conversation"]["id"]
+    conversation = answer["conversation"]["id"]
     items = asked(attacked, "GET", f"/conversations/{conversation}/items").text
     assert json.dumps(evil)[1:-1] in items
     assert "62615533" not in items.replace(conversation, "")

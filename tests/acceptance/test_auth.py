@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.support.answers import conversation_of, user
+from tests.support.answers import conversation_of, ok, user
 from tests.support.command import config_file, gateway_command
 from tests.support.factory import ClientFactory
 from tests.support.fork_server import ForkServer
@@ -47,10 +47,9 @@ def test_s8_without_keys_the_clients_token_goes_to_the_default_upstream(
 
 def test_s8_no_token_is_anonymous(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Without a token the tenant is "anonymous", and no authorization goes up."""
-    answer = own_key_gateway.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK}, key=None)
-    assert answer.status_code == 200
+    answer = ok(own_key_gateway.post("/chat/completions", json={"model": "gpt-4o", "messages": ASK}, key=None))
     assert "authorization" not in upstream.last.headers
-    again = {"model": "gpt-4o", "messages": ASK, "conversation": answer.json()["conversation"]["id"]}
+    again = {"model": "gpt-4o", "messages": ASK, "conversation": answer["conversation"]["id"]}
     assert own_key_gateway.post("/chat/completions", json=again, key=None).status_code == 200
     assert own_key_gateway.post("/chat/completions", json=again, key="sk-someone").status_code == 404
 

@@ -7,7 +7,7 @@ import pytest
 from openai import NotFoundError
 from pydantic import BaseModel
 
-from tests.support.answers import Json, bill_of, conversation_of, user
+from tests.support.answers import Json, bill_of, conversation_of, ok, user
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -86,6 +86,5 @@ def test_s1_a_slash_at_the_end_of_the_path_is_not_sent_elsewhere(
     gateway: GatewayProcess, upstream: MockUpstream
 ) -> None:
     """§1: clients join base URL and path in more than one way; a redirect would lose the body and the scheme."""
-    answer = httpx.post(f"{gateway.base_url}/chat/completions/", json={"model": "gpt-4o", "messages": ASK})
-    assert answer.status_code == 200
-    assert answer.json()["response_metadata"]["cost"]["priced"] is True
+    answer = ok(httpx.post(f"{gateway.base_url}/chat/completions/", json={"model": "gpt-4o", "messages": ASK}))
+    assert answer["response_metadata"]["cost"]["priced"] is True

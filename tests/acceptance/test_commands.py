@@ -19,7 +19,7 @@ import pytest
 
 from gateway.cli import main
 from gateway.core.types.turn import LARGEST_KEPT
-from tests.support.answers import Json, chat, exact, user
+from tests.support.answers import Json, chat, exact, ok, user
 from tests.support.command import config_file, gateway_command
 from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
@@ -279,9 +279,8 @@ def test_s13_9_requests_of_each_api_are_shown(one_gateway: GatewayProcess, upstr
     body: Json = {"model": "gpt-4o", "store": False}
     body |= {"input": "hi"} if api == "responses" else {"max_tokens": 50, "messages": [user("hi")]}
     upstream.reply(text="x")
-    answer = one_gateway.post(f"/{api}", json=body)
-    assert answer.status_code == 200, answer.text
-    request_id = answer.json()["response_metadata"]["request_id"]
+    answer = ok(one_gateway.post(f"/{api}", json=body))
+    request_id = answer["response_metadata"]["request_id"]
     tail = Tail(one_gateway, "--lines", "1", json=False)
     line = tail.text()
     assert request_id in line

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import user
+from tests.support.answers import ok, user
 from tests.support.command import config_file, gateway_command
 from tests.support.documents import prompt_tokens
 from tests.support.fork_server import ForkServer
@@ -36,9 +36,8 @@ def gateway(upstream: MockUpstream, tmp_path: Path, fork_server: ForkServer) -> 
 
 
 def chat(gateway: GatewayProcess, model: str, key: str = "sk-client", **more: Any) -> dict[str, Any]:
-    answer = gateway.post("/chat/completions", json={"model": model, "messages": [user("hello")], **more}, key=key)
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()["response_metadata"]
+    answer = ok(gateway.post("/chat/completions", json={"model": model, "messages": [user("hello")], **more}, key=key))
+    found: dict[str, Any] = answer["response_metadata"]
     return found
 
 

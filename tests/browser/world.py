@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from tests.support import worked_example
+from tests.support.answers import ok
 from tests.support.documents import lamps
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, Shown
@@ -49,9 +50,8 @@ class World:
     def ask(self, name: str, body: Json, key: str = "") -> Json:
         """Sends a chat request and keeps the ids of its answer."""
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        answer = httpx.post(f"{self.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
-        assert answer.status_code == 200, answer.text
-        return self._kept(name, answer.json())
+        answer = ok(httpx.post(f"{self.url}/v1/chat/completions", json=body, headers=headers, timeout=60))
+        return self._kept(name, answer)
 
     def refuse(self, body: Json, status: int, key: str = "") -> str:
         """Sends a chat request that is answered with this error; returns the request's id."""

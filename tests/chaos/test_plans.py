@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.answers import ok
 from tests.support.factory import GatewayFactory
 from tests.support.mock_upstream import MockUpstream
 from tests.support.plans import explain, large_steps, multiply, plans
@@ -81,12 +82,11 @@ class _Talk:
             body["context"] = {"session": "a session"}
         elif self.named == "id" and self._conversation_id:
             body["conversation"] = self._conversation_id
-        answer = self._client.post("/chat/completions", json=body)
-        assert answer.status_code == 200, answer.text
-        known = answer.json()["conversation"]["id"]
+        answer = ok(self._client.post("/chat/completions", json=body))
+        known = answer["conversation"]["id"]
         assert self._conversation_id in (None, known)
         self._conversation_id = known
-        told = answer.json()["choices"][0]["message"]
+        told = answer["choices"][0]["message"]
         message = {name: told[name] for name in ("role", "content", "tool_calls") if name in told}
         self._messages += [*new, message]
         return message

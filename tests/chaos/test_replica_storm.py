@@ -13,6 +13,7 @@ import pytest
 from tests.chaos.replica_checks import Balance, Kill, check_budgets, check_turns
 from tests.chaos.replica_clients import STYLES, Clients, Turn, Watched, watch
 from tests.chaos.replica_upstreams import PAIR, PLANNER, SPARE, Upstreams
+from tests.support.answers import ok
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -70,11 +71,11 @@ class World:
         return self._asked("POST", self.gateways[0], "", fields)
 
     def _asked(self, method: str, gateway: GatewayProcess, path: str, body: Any = None) -> Any:
-        answer = httpx.request(
-            method, f"{gateway.base_url}/gateway/keys{path}", json=body, headers={"authorization": f"Bearer {ROOT}"}
+        return ok(
+            httpx.request(
+                method, f"{gateway.base_url}/gateway/keys{path}", json=body, headers={"authorization": f"Bearer {ROOT}"}
+            )
         )
-        assert answer.status_code == 200, answer.text
-        return answer.json()
 
     async def kill(self, number: int) -> None:
         """Kills a replica and puts another in its place."""

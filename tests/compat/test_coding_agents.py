@@ -18,6 +18,7 @@ from tests.compat.coding_agents import Ended, run_claude, run_codex
 from tests.compat.coding_models import Chats, Messages, Responses
 from tests.compat.coding_task import DONE, TASK, Job, Scratch, ScriptedModel
 from tests.compat.running import KEY
+from tests.support.answers import ok
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -81,11 +82,11 @@ class Run:
 
     def get(self, path: str) -> Any:
         """What the gateway tells."""
-        answer = httpx.get(
-            self.gateway.base_url + path, headers={"authorization": f"Bearer {KEY}"}, timeout=30, trust_env=False
+        return ok(
+            httpx.get(
+                self.gateway.base_url + path, headers={"authorization": f"Bearer {KEY}"}, timeout=30, trust_env=False
+            )
         )
-        assert answer.status_code == 200, answer.text
-        return answer.json()
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pypdf import PdfReader
 
-from tests.support.answers import Json, used, user
+from tests.support.answers import Json, ok, used, user
 from tests.support.documents import file_part, keeper, prose
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -110,9 +110,7 @@ def talk(gateway: GatewayProcess, upstream: MockUpstream, rng: random.Random, id
         limit = size * SMALLEST[model]
         message = said(rng, ids)
         body = {"model": model, "messages": [message], "context": {"max_input_tokens": limit}, **more}
-        answer = gateway.post("/chat/completions", json=body)
-        assert answer.status_code == 200, answer.text
-        told: Json = answer.json()
+        told: Json = ok(gateway.post("/chat/completions", json=body))
         forwarded: Any = upstream.last.body["messages"]
         check(message, forwarded, told, limit)
         if before[0] == model:

@@ -31,6 +31,13 @@ def usage_of(prompt: int, completion: int, **details: Any) -> Json:
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion, **details}
 
 
+def ok(answer: httpx.Response) -> Json:
+    """The JSON of an answer that has to be a good one."""
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
 def refusal(answer: httpx.Response) -> tuple[int, Any, Any]:
     """Status, code and param of an error in OpenAI's shape."""
     error: Json = answer.json()["error"]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from tests.chaos.audit import rows
+from tests.support.answers import ok
 from tests.support.gateway_process import GatewayProcess
 from tests.support.history_model import Ask, Json
 from tests.support.http_server import Record
@@ -128,9 +129,8 @@ class World(Closing):
         """A conversation's stored completions, oldest first."""
         headers = {"authorization": f"Bearer {key}"}
         query: dict[str, str | int] = {"conversation": conversation, "limit": 100}
-        answer = self._client.get("/chat/completions", params=query, headers=headers)
-        assert answer.status_code == 200, answer.text
-        found: list[Json] = answer.json()["data"]
+        answer = ok(self._client.get("/chat/completions", params=query, headers=headers))
+        found: list[Json] = answer["data"]
         return found
 
     def delete(self, key: str, conversation: str) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, assistant, user
+from tests.support.answers import Json, assistant, ok, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.matched import TOOLS, call
 from tests.support.mock_upstream import MockUpstream
@@ -44,10 +44,7 @@ class Person:
 
     def ask(self, messages: list[Json], reply: Json | None = None, **body: Any) -> Json:
         """The answer."""
-        answer = self.post(messages, reply, **body)
-        assert answer.status_code == 200, answer.text
-        found: Json = answer.json()
-        return found
+        return ok(self.post(messages, reply, **body))
 
     def get(self, path: str) -> Any:
         """The response to a GET."""

@@ -11,7 +11,7 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.types.memory import SummarySegment
 from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.lookup.segments import all_segments, segment_of
-from tests.support.answers import Json, conversation_of, exact, user
+from tests.support.answers import Json, conversation_of, exact, ok, user
 from tests.support.command import gateway_command
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels
@@ -83,10 +83,7 @@ class Chat:
 
     def read(self, path: str, **query: str) -> Json:
         """What the API tells of the conversation below its own path."""
-        answer = self.gateway.get(f"/conversations/{self.conversation}/{path}", params=query)
-        assert answer.status_code == 200, answer.text
-        found: Json = answer.json()
-        return found
+        return ok(self.gateway.get(f"/conversations/{self.conversation}/{path}", params=query))
 
     def check_bills(self) -> Decimal:
         """Every figure of every bill is the sum of its parts, audit and conversation included; what summaries cost."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.answers import Json
+from tests.support.answers import Json, ok
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 
@@ -30,9 +30,7 @@ class Team:
         body: Json = {"model": "gpt-4o", "agent": agent, "messages": list(messages), **fields}
         if self.conversation is not None:
             body["conversation"] = self.conversation
-        response = self.post("/chat/completions", body)
-        assert response.status_code == 200, response.text
-        found: Json = response.json()
+        found: Json = ok(self.post("/chat/completions", body))
         self.conversation = found.get("conversation", {}).get("id", self.conversation)
         return found
 

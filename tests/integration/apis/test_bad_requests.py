@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.audit import all_rows
-from tests.support.answers import Json, user
+from tests.support.answers import Json, ok, user
 from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -49,9 +49,8 @@ def test_s7_bad_input_names_the_field(
 def test_s7_a_zero_byte_is_text_like_any_other(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """U+0000 is valid JSON; PostgreSQL cannot store it as text, but that is not the client's trouble."""
     text = "before\u0000after"
-    answer = gateway.post("/chat/completions", json={"model": "gpt-4o", "messages": [user(text)]})
-    assert answer.status_code == 200, answer.text
-    body: Any = {"model": "gpt-4o", "conversation": answer.json()["conversation"], "messages": ASK}
+    answer = ok(gateway.post("/chat/completions", json={"model": "gpt-4o", "messages": [user(text)]}))
+    body: Any = {"model": "gpt-4o", "conversation": answer["conversation"], "messages": ASK}
     assert gateway.post("/chat/completions", json=body).status_code == 200
     assert upstream.last.body["messages"][0] == user(text)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support import anthropic_wire as wire
-from tests.support.answers import Json, user
+from tests.support.answers import Json, ok, user
 from tests.support.anthropic_cache import PromptCache
 from tests.support.documents import prose, tokens
 from tests.support.factory import GatewayFactory
@@ -29,10 +29,7 @@ def gateway(start_gateway: GatewayFactory, provider: MockProvider) -> GatewayPro
 
 
 def ask(gateway: GatewayProcess, *messages: Json, **body: Any) -> Json:
-    answer = gateway.post("/chat/completions", json={"model": "claude", "messages": messages, **body}, timeout=120)
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
+    return ok(gateway.post("/chat/completions", json={"model": "claude", "messages": messages, **body}, timeout=120))
 
 
 def cached(answer: Json) -> tuple[int, int]:

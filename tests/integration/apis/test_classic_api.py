@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, refusal, user
+from tests.support.answers import Json, ok, refusal, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -33,10 +33,7 @@ def classic(gateway: GatewayProcess, key: str | None) -> httpx.Client:
 
 
 def say(client: httpx.Client, message: str, **fields: Any) -> Json:
-    answer = client.post("/chat", json={"message": message, **fields})
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
+    return ok(client.post("/chat", json={"message": message, **fields}))
 
 
 def sent(upstream: MockUpstream) -> list[Json]:

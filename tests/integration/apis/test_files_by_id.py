@@ -12,7 +12,7 @@ import httpx
 import pytest
 from PIL import Image
 
-from tests.support.answers import Json, exact, used, user
+from tests.support.answers import Json, exact, ok, used, user
 from tests.support.documents import docx, text_of
 from tests.support.factory import SMALL_MODEL_INFO, ClientFactory, GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
@@ -60,9 +60,8 @@ def url_of(content: bytes, media: str = "image/png") -> str:
 
 
 def uploaded(gateway: GatewayProcess, content: bytes, name: str = "a.png", media: str = "image/png") -> str:
-    made = gateway.post("/files", files={"file": (name, content, media)}, data={"purpose": "vision"}, key=ADA)
-    assert made.status_code == 200, made.text
-    return str(made.json()["id"])
+    made = ok(gateway.post("/files", files={"file": (name, content, media)}, data={"purpose": "vision"}, key=ADA))
+    return str(made["id"])
 
 
 def deleted(gateway: GatewayProcess, file_id: str) -> None:

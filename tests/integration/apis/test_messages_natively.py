@@ -8,7 +8,7 @@ import pytest
 from anthropic import APIStatusError
 
 from tests.support import anthropic_wire as wire
-from tests.support.answers import Json
+from tests.support.answers import Json, ok
 from tests.support.documents import pdf
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -254,10 +254,7 @@ def test_s10_10_thoughts_stay_with_the_protocol_that_they_were_made_by(
             natively = edge == "messages"
             tools_of_it = [{"name": "weather", "input_schema": schema}] if natively else tools
             path = "/messages" if natively else "/chat/completions"
-            found = client.post(path, json={**body, "tools": tools_of_it})
-            assert found.status_code == 200, found.text
-            answer: Json = found.json()
-            return answer
+            return ok(client.post(path, json={**body, "tools": tools_of_it}))
 
         other = "chat" if first == "messages" else "messages"
         body["conversation"] = ask_by(first)["conversation"]

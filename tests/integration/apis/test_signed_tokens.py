@@ -18,7 +18,7 @@ from joserfc.jws import JWSRegistry
 from gateway.core.config.setting_sections import AuthSettings
 from gateway.core.config.settings import Settings
 from gateway.operations.check import check_issuers
-from tests.support.answers import Json, user
+from tests.support.answers import Json, ok, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -227,11 +227,10 @@ def test_s12_17_an_administrators_token_acts_by_its_subject_in_the_trail(
     gated: GatewayProcess, provider: OidcProvider
 ) -> None:
     token = provider.token(**{**STAFF, "org": "ops", "realm_access": {"roles": ["operators"]}}, name="Olga")
-    made = gated.post("/gateway/keys", json={"tenant": "acme"}, key=token)
-    assert made.status_code == 200, made.text
+    made = ok(gated.post("/gateway/keys", json={"tenant": "acme"}, key=token))
     events = gated.get("/gateway/trail", params={"order": "desc", "after": 10**9, "limit": 5}, key=token).json()["data"]
     own = gated.get("/gateway/keys/self", key=token).json()["id"]
-    found = next(each for each in events if each["object_id"] == made.json()["id"])
+    found = next(each for each in events if each["object_id"] == made["id"])
     assert (found["actor_name"], found["actor"]) == ("Olga", own)
     assert own.startswith("sub_")
 

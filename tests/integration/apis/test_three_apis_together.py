@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from gateway.core.types.content_parts import parts_of
-from tests.support.answers import Json
+from tests.support.answers import Json, ok
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -134,12 +134,11 @@ def test_s10_a_picture_of_a_tool_reaches_a_chat_that_goes_on(
     one_gateway: GatewayProcess, upstream: MockUpstream, edge: str
 ) -> None:
     """§10, §4 I7: a chat's upstream takes texts alone as results: the picture stands behind them, as it did before."""
-    began = post(one_gateway, edge, **BEGUN[edge])
-    assert began.status_code == 200, began.text
+    began = ok(post(one_gateway, edge, **BEGUN[edge]))
     before = upstream.last.body["messages"]
     shown = [part for part in before[-1]["content"] if part["type"] == "image_url"]
     assert [part["image_url"]["url"] for part in shown] == [URL]
-    more = {"conversation": began.json()["conversation"], "tools": TOOLS}
+    more = {"conversation": began["conversation"], "tools": TOOLS}
     went_on = post(one_gateway, "chat/completions", messages=[{"role": "user", "content": "sure?"}], **more)
     assert went_on.status_code == 200, went_on.text
     assert upstream.last.body["messages"][: len(before)] == before

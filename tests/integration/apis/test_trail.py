@@ -10,7 +10,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from tests.support.answers import Json, chat, user
+from tests.support.answers import Json, chat, ok, user
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -32,9 +32,8 @@ def ask(gateway: GatewayProcess, key: str | None = USER) -> Json:
 
 
 def events(gateway: GatewayProcess, after: int = 0, **query: Any) -> list[Json]:
-    answer = gateway.get("/gateway/trail", params={"after": after, "limit": 100, **query}, key=ADMIN)
-    assert answer.status_code == 200, answer.text
-    found: list[Json] = answer.json()["data"]
+    answer = ok(gateway.get("/gateway/trail", params={"after": after, "limit": 100, **query}, key=ADMIN))
+    found: list[Json] = answer["data"]
     return found
 
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.integration.exports import bare, user_message, without_ids
-from tests.support.answers import Json, assistant, user
+from tests.support.answers import Json, assistant, ok, user
 from tests.support.command import gateway_command
 from tests.support.documents import file_part
 from tests.support.gateway_process import GatewayProcess
@@ -20,10 +20,7 @@ TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"ty
 
 def ask(client: httpx.Client, *messages: Json, **more: Any) -> Json:
     """One chat's answer."""
-    answer = client.post("/chat/completions", json={"model": "gpt-4o", "messages": messages, **more})
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
+    return ok(client.post("/chat/completions", json={"model": "gpt-4o", "messages": messages, **more}))
 
 
 def start(client: httpx.Client, upstream: MockUpstream) -> str:

@@ -5,7 +5,7 @@ from functools import partial
 import httpx
 import pytest
 
-from tests.support.answers import Json, assistant, user
+from tests.support.answers import Json, assistant, ok, user
 from tests.support.edges import EDGES, PATHS, Edge, common, heard, said_by
 from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
@@ -48,10 +48,9 @@ def talk(gateway: GatewayProcess, models: InternalModels, turns: int) -> list[li
         client.base_url = httpx.URL(f"{gateway.url}/api/v1")
         for number in range(1, turns + 1):
             body = {"message": asked(number)["content"], "conversation_id": "conv-1"}
-            answer = client.post("/chat", json=body)
-            assert answer.status_code == 200, answer.text
+            answer = ok(client.post("/chat", json=body))
             if models.summarized and models.summarizer("").status == 200:
-                name = answer.json()["response_metadata"]["conversation_id"]
+                name = answer["response_metadata"]["conversation_id"]
                 found = f"{gateway.base_url}/conversations/{name}/context"
                 wait_until(partial(_is_stored, client, found, models), "the summary is stored")
     return [body["messages"] for body in models.answered]
@@ -108,9 +107,8 @@ def test_s3_11_in_each_api_and_without_storage(
     for number in range(1, 13):
         said.append(asked(number))
         body = {"model": model, "messages": said, "store": store, "context": {"mode": mode}}
-        answer = bounded.post(PATHS[edge], json=said_by(edge, common(body)))
-        assert answer.status_code == 200, answer.text
-        told = heard(edge, answer.json())
+        answer = ok(bounded.post(PATHS[edge], json=said_by(edge, common(body))))
+        told = heard(edge, answer)
         said.append(assistant(told.message["content"]))
         bill = told.bill["context_utilization"]
         messages = models.answered[-1]["messages"]
@@ -136,10 +134,9 @@ def test_s3_11_who_sends_all_again_reads_the_summary_or_pays_for_none(
     with gateway.http() as client:
         for number in range(1, 15):
             said.append(asked(number))
-            answer = client.post("/chat/completions", json={"model": "small", "messages": said})
-            assert answer.status_code == 200, answer.text
+            answer = ok(client.post("/chat/completions", json={"model": "small", "messages": said}))
             said.append(assistant(says))
-            name = answer.json()["conversation"]["id"]
+            name = answer["conversation"]["id"]
             if models.summarized:
                 found = f"{gateway.base_url}/conversations/{name}/context"
                 wait_until(partial(_is_stored, client, found, models), "the summary is stored")

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import user
+from tests.support.answers import ok, user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -34,9 +34,8 @@ def browser(one_gateway: GatewayProcess) -> Iterator[PageClient]:
 
 
 def chat(gateway: GatewayProcess, text: str, **more: Any) -> str:
-    answer = gateway.post("/chat/completions", json={"model": "small", "messages": [user(text)], **more})
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["conversation"]["id"])
+    answer = ok(gateway.post("/chat/completions", json={"model": "small", "messages": [user(text)], **more}))
+    return str(answer["conversation"]["id"])
 
 
 def test_s13_2_what_was_written_is_text(one_gateway: GatewayProcess, browser: PageClient) -> None:

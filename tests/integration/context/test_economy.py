@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, usage_of, user
+from tests.support.answers import Json, ok, usage_of, user
 from tests.support.command import gateway_command
 from tests.support.documents import prose
 from tests.support.edges import EDGES, PATHS, Edge, Heard, common, heard, said_by
@@ -55,9 +55,8 @@ class Agent:
             body |= {} if self.stored else {"store": False}
             body |= {"conversation": self.conversation} if self.conversation else {}
             asked, at = said_by(self._edge, common(body)), f"{self._at}/{PATHS[self._edge]}"
-            told = httpx.post(at, json=asked, headers=self._headers, timeout=30, trust_env=False)
-            assert told.status_code == 200, told.text
-            self.answers.append(heard(self._edge, told.json()))
+            told = ok(httpx.post(at, json=asked, headers=self._headers, timeout=30, trust_env=False))
+            self.answers.append(heard(self._edge, told))
             self.forwarded.append((self._upstream.last.body or {})["messages"])
             self.said += [answer, {"role": "tool", "tool_call_id": call["id"], "content": prose(part, 300)}]
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support.agent_session import TOOLS, AgentSession, breaks
-from tests.support.answers import Json, used, user
+from tests.support.answers import Json, ok, used, user
 from tests.support.documents import keeper, prompt_tokens, prose
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -267,9 +267,8 @@ def test_s11_12_pins_are_exported_imported_and_deleted(chat: Chat, gateway: Gate
     chat.talk(range(12))
     token = chat.client.api_key
     document = gateway.get(f"/conversations/{chat.fields['conversation']}/export", key=token).json()
-    imported = gateway.post("/conversations/import", json=document, key=token)
-    assert imported.status_code == 200, imported.text
-    chat.fields["conversation"] = imported.json()["id"]
+    imported = ok(gateway.post("/conversations/import", json=document, key=token))
+    chat.fields["conversation"] = imported["id"]
     chat.talk(range(12, 13))
     assert holding(chat.forwarded[-1], FACT) == [0]
     first = chat.items().data[0]

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from tests.support.answers import Json, user
+from tests.support.answers import Json, ok, user
 from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -45,9 +45,7 @@ class Client:
             body["memory"] = memory
         if self.conversation is not None and "conversation" not in fields:
             body["conversation"] = self.conversation
-        response = self.post({name: value for name, value in body.items() if value is not None})
-        assert response.status_code == 200, response.text
-        found: Json = response.json()
+        found: Json = ok(self.post({name: value for name, value in body.items() if value is not None}))
         self.conversation = found.get("conversation", {}).get("id", self.conversation)
         used: Json = found["response_metadata"]["context_utilization"]
         return used
@@ -68,9 +66,8 @@ class Client:
         return found[1] if found else ""
 
     def listed(self, path: str, **query: Any) -> list[Json]:
-        response = self.http.get(path, params=query)
-        assert response.status_code == 200, response.text
-        found: list[Json] = response.json()["data"]
+        response = ok(self.http.get(path, params=query))
+        found: list[Json] = response["data"]
         return found
 
     def here(self, **query: Any) -> list[Json]:

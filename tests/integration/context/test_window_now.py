@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.answers import Json, user
+from tests.support.answers import Json, ok, user
 from tests.support.documents import keeper, lamps, prose
 from tests.support.mock_upstream import Reply
 from tests.support.team import Team
@@ -11,18 +11,14 @@ PARTS = ("system", "tools", "history", "artifacts", "current")
 
 
 def window(team: Team, **query: str) -> Json:
-    answer = team.client.get(f"/conversations/{team.conversation}/context", params=query)
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
+    return ok(team.client.get(f"/conversations/{team.conversation}/context", params=query))
 
 
 def ask(team: Team, *messages: Json, model: str = "small", **fields: Any) -> Json:
     team.upstream.handler = lambda _: Reply(text="I see.")
     body = {"model": model, "messages": list(messages), "conversation": team.conversation, **fields}
-    answer = team.post("/chat/completions", body)
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()["response_metadata"]
+    answer = ok(team.post("/chat/completions", body))
+    found: Json = answer["response_metadata"]
     team.conversation = found["conversation_id"]
     return found
 

@@ -18,7 +18,7 @@ from gateway.inspection.settings_in_force import HIDDEN_VALUE, address, settings
 from gateway.operations.command_arguments import parser
 from gateway.operations.config_command import config
 from gateway.operations.screen import CommandCall
-from tests.support.answers import Json, user
+from tests.support.answers import Json, ok, user
 from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -196,9 +196,8 @@ def test_the_script_is_told_where_the_file_is(visit: Visits) -> None:
     client = visit(BOTH)
     csrf = {"x-csrf-token": client.token(FILES), "accept": "application/json"}
     parts: Any = [("purpose", (None, "user_data")), ("file", ("a.txt", b"abc"))]
-    told = client.client.post(FILES, files=parts, headers=csrf)
-    assert told.status_code == 200
-    assert client.get(told.json()["location"]).status_code == 200
+    told = ok(client.client.post(FILES, files=parts, headers=csrf))
+    assert client.get(told["location"]).status_code == 200
 
 
 def test_s13_16_without_keys_files_of_clients_without_a_key_are_kept_and_deleted(start_gateway: GatewayFactory) -> None:

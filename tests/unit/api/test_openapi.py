@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from gateway import __version__, app
 from gateway.api.server.middleware import ShutdownState
 from gateway.core.config.settings import Settings
-from tests.support.answers import Json, chat, read_stream, user
+from tests.support.answers import Json, chat, ok, read_stream, user
 from tests.support.described import check, closed
 from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory
@@ -204,11 +204,10 @@ def test_s9_conversations_are_as_described(
 def test_s9_the_root_says_where_to_look(one_gateway: GatewayProcess, described: Json) -> None:
     """Without a key; each place that it names is there."""
     root = one_gateway.base_url.removesuffix("/v1")
-    about = one_gateway.get(root + "/", key=None)
-    assert about.status_code == 200
-    check(described, "About", about.json())
-    assert about.json()["version"] == __version__
-    for path in about.json()["links"].values():
+    about = ok(one_gateway.get(root + "/", key=None))
+    check(described, "About", about)
+    assert about["version"] == __version__
+    for path in about["links"].values():
         assert one_gateway.get(root + path, key=None).status_code in (200, 303, 401), path
     check(described, "Health", one_gateway.get(root + "/health/ready", key=None).json())
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from openai.types.responses import CompactedResponse, ResponseCompactionItem
 
-from tests.support.answers import Json, chat, stored_of
+from tests.support.answers import Json, chat, ok, stored_of
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -29,9 +29,7 @@ def talk(gateway: GatewayProcess, upstream: MockUpstream, turns: int) -> Any:
 def compact(gateway: GatewayProcess, body: Any, token: str = "sk-test") -> Any:
     """`POST /v1/responses/compact`."""
     headers = {"authorization": f"Bearer {token}"}
-    answer = httpx.post(f"{gateway.base_url}/responses/compact", json=body, headers=headers, timeout=30)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    return ok(httpx.post(f"{gateway.base_url}/responses/compact", json=body, headers=headers, timeout=30))
 
 
 def sent(upstream: MockUpstream) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json
+from tests.support.answers import Json, ok
 from tests.support.attacked_budgets import ALONE, CHAT, DRY, NARROW, SPENT, TIGHT, ask, is_refused, metered
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -67,8 +67,7 @@ def test_s12_3_a_budget_that_is_used_up_is_so_in_every_way(metered: GatewayProce
     """Budget bypass by a `user` or project field, by an alias, a fallback, another API or a relayed path, by streams,
     choices, dry runs, plans, recall, slashes, retries, and the client's clock: nothing goes up."""
     upstream.reply(usage=DEAR)
-    first = ask(metered, SPENT)
-    assert first.status_code == 200
+    first = ok(ask(metered, SPENT))
     wait_until(lambda: is_refused(ask(metered, SPENT)), "the bill counts")
     asked = len(upstream.requests)
     for path, body in WAYS:
@@ -78,7 +77,7 @@ def test_s12_3_a_budget_that_is_used_up_is_so_in_every_way(metered: GatewayProce
     for name, value in EVIL_HEADERS.items():
         assert is_refused(ask(metered, SPENT, body=CHAT, **{name: value})), name
     assert is_refused(metered.post("/chat/completions", json=CHAT, headers={"x-api-key": SPENT}, key=None))
-    conversation = first.json()["conversation"]["id"]
+    conversation = first["conversation"]["id"]
     replayed = ask(metered, SPENT, f"conversations/{conversation}/replay", {"from_turn": 1})
     assert "budget_exceeded" in replayed.text
     assert len(upstream.requests) == asked
@@ -102,9 +101,8 @@ def test_s12_3_a_planner_leaves_enough_for_its_request(metered: GatewayProcess, 
     """It would have been paid, and its request refused for what was left."""
     upstream.handler = lambda record: Reply(usage=PLANNED)
     document = {"content": " ".join(f"Lamp {n} is red." for n in range(4000)), "title": "lamps"}
-    answer = ask(metered, TIGHT, body={**CHAT, "attachments": [document], "context": {"planning": "always"}})
-    assert answer.status_code == 200
-    assert answer.json()["response_metadata"]["context_utilization"]["fallback_reason"] == NOT_LEFT
+    answer = ok(ask(metered, TIGHT, body={**CHAT, "attachments": [document], "context": {"planning": "always"}}))
+    assert answer["response_metadata"]["context_utilization"]["fallback_reason"] == NOT_LEFT
     assert [record.body["model"] for record in upstream.chats if record.body] == ["small"]
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from tests.support.answers import Json, stored, user
+from tests.support.answers import Json, ok, stored, user
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory, small_entry
 from tests.support.gateway_process import GatewayProcess
@@ -221,10 +221,9 @@ def test_s10_4_overflow_is_fitted_once_more(codex: GatewayProcess, mock: MockRes
     text = "Your input exceeds the context window of this model. Please adjust your input and try again."
     mock.reply(status="failed", error={"code": "context_length_exceeded", "message": text}, usage=None)
     history = [message for n in range(30) for message in (user(f"{n} " + "a b c " * 20), said_by_model(f"{n}"))]
-    answer = codex.post("/chat/completions", json={"model": "codex", "messages": [*history, user("now")]})
-    assert answer.status_code == 200, answer.text
+    answer = ok(codex.post("/chat/completions", json={"model": "codex", "messages": [*history, user("now")]}))
     assert len(mock.requests[1]["input"]) < len(mock.requests[0]["input"])
-    warnings = answer.json()["response_metadata"]["context_utilization"]["warnings"]
+    warnings = answer["response_metadata"]["context_utilization"]["warnings"]
     assert "refitted_after_upstream_overflow" in warnings
 
 

@@ -17,7 +17,7 @@ from gateway.context.planning.decision import (
     weighed,
 )
 from gateway.core.config.settings import ContextSettings
-from tests.support.answers import Json, assistant, user
+from tests.support.answers import Json, assistant, ok, user
 from tests.support.documents import keeper, prose
 from tests.support.edges import EDGES, PATHS, Edge, Heard, common, heard, said_by
 from tests.support.factory import GatewayFactory
@@ -178,9 +178,8 @@ class Asker:
         asked = common({"model": "plain", "messages": [QUESTION], **body})
         key = {"authorization": f"Bearer sk-{tenant}"}
         url = f"{self._gateway.base_url}/{PATHS[edge]}"
-        answer = httpx.post(url, json=said_by(edge, asked), headers=key, timeout=30, trust_env=False)
-        assert answer.status_code == 200, answer.text
-        return heard(edge, answer.json())
+        answer = ok(httpx.post(url, json=said_by(edge, asked), headers=key, timeout=30, trust_env=False))
+        return heard(edge, answer)
 
     def within(self, share: float | None, context: Json, **body: Any) -> Json:
         """The context of a request that takes that share of its budget."""
