@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, user
+from tests.support.answers import Json, assistant, tool_call, tool_result, user
 from tests.support.exact_json import MODES, ODD, Number, as_written, keys_in_order
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -195,7 +195,7 @@ def test_s1_a_stream_comes_down_as_written(
 STORED: dict[str, Json] = {
     "parallel calls in fragments": {
         "tool_calls": [
-            {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":  1.0}'}},
+            tool_call("a", "f", '{"x":  1.0}'),
             {
                 "id": "b",
                 "type": "function",
@@ -225,15 +225,13 @@ def test_s1_a_streamed_answer_is_kept_whole(one_gateway: GatewayProcess, upstrea
     answer = one_gateway.post("/chat/completions", json=body)
     first = json.loads(answer.text.partition("\n\n")[0].removeprefix("data: "))
     found = one_gateway.get(f"/chat/completions/{first['id']}").json()
-    results = [
-        {"role": "tool", "tool_call_id": call["id"], "content": "r"} for call in STORED[name].get("tool_calls", [])
-    ]
+    results = [tool_result(call["id"], "r") for call in STORED[name].get("tool_calls", [])]
     if "function_call" in STORED[name]:
         results = [{"role": "function", "name": STORED[name]["function_call"]["name"], "content": "r"}]
     again = {"model": "gpt-4o", "messages": results or [user("more")], "conversation": first["conversation"]}
     assert one_gateway.post("/chat/completions", json=again).status_code == 200
     meant = {"role": "assistant", **STORED[name]}
-    goes_up = {"role": "assistant", "content": "ye"} if name == "audio" else meant  # no upstream takes its own audio
+    goes_up = assistant("ye") if name == "audio" else meant  # no upstream takes its own audio
     for message, whole in ((found["choices"][0]["message"], meant), (upstream.last.body["messages"][1], goes_up)):
         assert {k: v for k, v in message.items() if v is not None} == whole
 

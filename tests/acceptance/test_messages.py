@@ -9,7 +9,7 @@ import httpx
 import pytest
 from anthropic.types import ModelInfo
 
-from tests.support.answers import Json, used, user
+from tests.support.answers import Json, assistant, system, text_part, used, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.messages import TOOL, ask, asked, post, put_together, sdk, streamed, whole
 from tests.support.mock_upstream import MockUpstream
@@ -21,15 +21,12 @@ def test_s10_7_a_message(gateway: GatewayProcess, upstream: MockUpstream) -> Non
     """The plainest use: the model's answer as a message of Anthropic's, with its conversation and bill."""
     answer = whole(gateway, asked(system="Be brief."))
     assert answer["id"].startswith("msg_")
-    assert answer["content"] == [{"type": "text", "text": "echo: hello there"}]
+    assert answer["content"] == [text_part("echo: hello there")]
     assert (answer["role"], answer["stop_reason"], answer["model"]) == ("assistant", "end_turn", "gpt-4o")
     assert answer["usage"]["output_tokens"] == 3
     assert answer["usage"]["cost"] == answer["response_metadata"]["cost"]["total_cost"]
     assert answer["conversation"]["id"] == answer["response_metadata"]["conversation_id"]
-    assert upstream.last.body["messages"] == [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "hello there"},
-    ]
+    assert upstream.last.body["messages"] == [system("Be brief."), user("hello there")]
 
 
 def test_s10_7_the_sdks_own_methods(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
@@ -64,14 +61,10 @@ def test_s10_7_a_tool_loop(one_gateway: GatewayProcess, upstream: MockUpstream, 
     calls = [block["id"] for block in first["content"][1:]]
     results: list[Json] = [
         {"type": "tool_result", "tool_use_id": calls[0], "content": "rain"},
-        {"type": "tool_result", "tool_use_id": calls[1], "content": [{"type": "text", "text": "sun"}]},
-        {"type": "text", "text": "Go on."},
+        {"type": "tool_result", "tool_use_id": calls[1], "content": [text_part("sun")]},
+        text_part("Go on."),
     ]
-    turns = [
-        *body["messages"],
-        {"role": "assistant", "content": first["content"]},
-        {"role": "user", "content": results},
-    ]
+    turns = [*body["messages"], assistant(first["content"]), user(results)]
     second = ask(one_gateway, {**body, "messages": turns}, stream=stream)
     assert second["stop_reason"] == "end_turn"
     assert second["conversation"] == first["conversation"]
@@ -111,11 +104,11 @@ def test_s10_7_what_a_chat_cannot_say(one_gateway: GatewayProcess, upstream: Moc
         metadata={"user_id": "ada"},
         stop_sequences=["END"],
         tools=[{**TOOL, **mark, "input_examples": []}],
-        messages=[{"role": "user", "content": [{"type": "text", "text": "hello", **mark}]}],
+        messages=[user([{"type": "text", "text": "hello", **mark}])],
     )
     whole(one_gateway, body, anthropic_beta="some-beta-2026-01-01")
     sent = upstream.last.body
-    assert sent["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}]
+    assert sent["messages"] == [system("Be brief."), user("hello")]
     assert (sent["stop"], sent["user"], sent["max_tokens"]) == (["END"], "ada", 100)
     assert "cache_control" not in str(sent)
     assert not {"top_k", "service_tier", "metadata", "untranslated", "anthropic_beta"} & sent.keys()
@@ -124,7 +117,7 @@ def test_s10_7_what_a_chat_cannot_say(one_gateway: GatewayProcess, upstream: Moc
     refused = post(one_gateway, forced)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tool_choice")
     part = {"type": "document", "source": {"type": "url", "url": "https://example.com/a.pdf"}}
-    refused = post(one_gateway, asked(messages=[{"role": "user", "content": [part]}]))
+    refused = post(one_gateway, asked(messages=[user([part])]))
     assert refused.json()["error"]["param"] == "messages[0].content[0]"
 
 
@@ -151,12 +144,12 @@ def test_s10_7_pictures_and_documents(one_gateway: GatewayProcess, upstream: Moc
     found is text."""
     data = base64.b64encode(b"Revenue was 12.").decode()
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
-    found = {"type": "search_result", "source": "s", "title": "T", "content": [{"type": "text", "text": "found it"}]}
+    found = {"type": "search_result", "source": "s", "title": "T", "content": [text_part("found it")]}
     source = {"type": "base64", "media_type": "text/plain", "data": data}
     turns: list[Json] = [
-        {"role": "user", "content": [{"type": "document", "title": "q.txt", "source": source}, found]},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [picture]}]},
+        user([{"type": "document", "title": "q.txt", "source": source}, found]),
+        assistant([{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]),
+        user([{"type": "tool_result", "tool_use_id": "t1", "content": [picture]}]),
     ]
     whole(one_gateway, asked(messages=turns))
     first, call, result, shown = upstream.last.body["messages"]
@@ -169,16 +162,9 @@ def test_s10_7_pictures_and_documents(one_gateway: GatewayProcess, upstream: Moc
 
 def test_s10_7_a_conversation_goes_on_as_a_chat(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """What only Anthropic's API has words for is text to others, whoever goes on."""
-    found = {"type": "search_result", "source": "s", "title": "T", "content": [{"type": "text", "text": "found it"}]}
-    server = [
-        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}},
-        {"type": "text", "text": "I have looked."},
-    ]
-    turns: list[Json] = [
-        {"role": "user", "content": [found]},
-        {"role": "assistant", "content": server},
-        {"role": "user", "content": "So?"},
-    ]
+    found = {"type": "search_result", "source": "s", "title": "T", "content": [text_part("found it")]}
+    server = [{"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}, text_part("I have looked.")]
+    turns: list[Json] = [user([found]), assistant(server), user("So?")]
     first = whole(one_gateway, asked(messages=turns))
     again = {"model": "gpt-4o", "messages": [user("And?")], "conversation": first["conversation"]["id"]}
     told = one_gateway.post("/chat/completions", json=again).json()
@@ -186,7 +172,7 @@ def test_s10_7_a_conversation_goes_on_as_a_chat(one_gateway: GatewayProcess, ups
     assert not upstream.violations
     sent = upstream.last.body["messages"]
     assert "found it" in sent[0]["content"][0]["text"]
-    assert sent[1] == {"role": "assistant", "content": "I have looked."}
+    assert sent[1] == assistant("I have looked.")
 
 
 def test_s10_7_tokens_are_counted_as_the_budget_is(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
@@ -208,11 +194,11 @@ def test_s10_7_a_session_of_claude_code(one_gateway: GatewayProcess, upstream: M
     aside = whole(one_gateway, asked("a title, please"), **named)
     assert [m["content"] for m in upstream.last.body["messages"]] == ["a title, please"]
     assert aside["conversation"] != first["conversation"]
-    turns = [*asked("one")["messages"], {"role": "assistant", "content": first["content"]}]
-    second = whole(one_gateway, asked(messages=[*turns, {"role": "user", "content": "two"}]), **named)
+    turns = [*asked("one")["messages"], assistant(first["content"])]
+    second = whole(one_gateway, asked(messages=[*turns, user("two")]), **named)
     assert second["conversation"] == first["conversation"]
-    turns = [*asked("a title, please")["messages"], {"role": "assistant", "content": aside["content"]}]
-    again = whole(one_gateway, asked(messages=[*turns, {"role": "user", "content": "more"}]), **named)
+    turns = [*asked("a title, please")["messages"], assistant(aside["content"])]
+    again = whole(one_gateway, asked(messages=[*turns, user("more")]), **named)
     assert again["conversation"] == aside["conversation"]
     other = whole(one_gateway, asked("one", metadata={"user_id": "user_ab_account__session_5d1f0a52-2222"}))
     assert other["conversation"] != first["conversation"]
@@ -266,17 +252,17 @@ def test_s10_7_a_message_is_answered_once(one_gateway: GatewayProcess, upstream:
 def test_s10_10_what_thoughts_were_made_under_goes_to_no_model(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """A conversation with signed thoughts goes on by another API, with a model that has none."""
     block = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
-    upstream.reply(message={"role": "assistant", "content": "so", "thinking_blocks": [block]})
+    upstream.reply(message=assistant("so", thinking_blocks=[block]))
     first = httpx.post(
         f"{gateway.base_url}/chat/completions",
-        json={"model": "gpt-4o", "messages": [{"role": "user", "content": "why?"}]},
+        json={"model": "gpt-4o", "messages": [user("why?")]},
         timeout=30,
     ).json()
     body = {
         "model": "gpt-4o",
         "max_tokens": 99,
         "conversation": first["conversation"]["id"],
-        "messages": [{"role": "user", "content": "and then?"}],
+        "messages": [user("and then?")],
     }
     assert httpx.post(f"{gateway.base_url}/messages", json=body, timeout=30).status_code == 200
     sent = upstream.chats[-1].body["messages"]

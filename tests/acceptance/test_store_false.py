@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, read_stream, stored, user
+from tests.support.answers import Json, assistant, read_stream, stored, tool_call, tool_result, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres
@@ -24,12 +24,8 @@ BODY: Json = {
     "store": False,
     "messages": [
         user(f"what of {ASKED}?"),
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": f'"{CALLED}"'}}],
-        },
-        {"role": "tool", "tool_call_id": "c", "content": ATTACHED},
+        assistant(None, tool_calls=[tool_call("c", "f", f'"{CALLED}"')]),
+        tool_result("c", ATTACHED),
     ],
     "attachments": [{"title": TITLED, "content": f"{ATTACHED}\n\n" * 2000}],
     "metadata": {"topic": ASKED},

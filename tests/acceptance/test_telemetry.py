@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.answers import user
+from tests.support.answers import function_tool, system, tool_call, tool_result, user
 from tests.support.command import config_file, gateway_command
 from tests.support.documents import lamps
 from tests.support.factory import GatewayFactory, default_config
@@ -43,20 +43,16 @@ def test_s13_5_nothing_secret_and_no_content_is_exported(start_gateway: GatewayF
             every("summarize", summarization_focus="the-focus-of-the-plan"), primary=lambda body: None
         )
         document = {"title": "the-title", "source": "the-source", "content": lamps(60)}
-        call = {
-            "id": "call_1",
-            "type": "function",
-            "function": {"name": "look_up", "arguments": '{"a":"the-argument"}'},
-        }
-        tools = [{"type": "function", "function": {"name": "look_up", "description": "the-description"}}]
-        result = {"role": "tool", "tool_call_id": "call_1", "content": "the-result " * 900}
-        said = [{"role": "system", "content": "the-instruction"}, *ASK["messages"]]
+        call = tool_call("call_1", "look_up", '{"a":"the-argument"}')
+        tools = [function_tool("look_up", description="the-description")]
+        result = tool_result("call_1", "the-result " * 900)
+        said = [system("the-instruction"), *ASK["messages"]]
         asked = {"model": "small", "messages": [*said, {"role": "assistant", "tool_calls": [call]}, result]}
         bodies: list[Any] = [
             {**asked, "attachments": [document], "tools": tools},
             {**ASK, "stream": True, "metadata": {"note": "the-metadata"}},
             {**ASK, "context": {"session": "the-session"}},
-            {**ASK, "messages": [{"role": "user", "content": 5, "x": "the-mistake"}]},
+            {**ASK, "messages": [user(5, x="the-mistake")]},
         ]
         ids = [post(gateway, body, **{"x-request-note": "the-header"}).headers["x-request-id"] for body in bodies]
         for request_id in ids[:3]:

@@ -13,6 +13,7 @@ from tests.browser.chromium import NONE, executable, launch
 from tests.browser.watched import watched
 from tests.browser.world import World
 from tests.support import worked_example
+from tests.support.answers import user
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import REPOSITORY
 from tests.support.http_server import Record
@@ -81,9 +82,7 @@ def _talk(world: World) -> None:
     first["context"] = {"models": first["context"]["models"]}
     same = {"conversation": world.ask("first", first)["conversation"]["id"], "tools": worked_example.TOOLS}
     for question in FURTHER:
-        world.ask(
-            question, {"model": MODEL, "user": "ada", "messages": [{"role": "user", "content": question}], **same}
-        )
+        world.ask(question, {"model": MODEL, "user": "ada", "messages": [user(question)], **same})
 
 
 def _provider() -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from tests.support import worked_example
-from tests.support.answers import ok
+from tests.support.answers import assistant, function_tool, ok, system, tool_call, tool_result, user
 from tests.support.documents import lamps
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels, Shown
@@ -125,7 +125,7 @@ def planned(world: World) -> None:
 
 def failed(world: World) -> None:
     """An upstream's own fault, told at length."""
-    body = {"model": "gpt-4o", "user": "lin", "messages": [{"role": "user", "content": "BREAK, please."}]}
+    body = {"model": "gpt-4o", "user": "lin", "messages": [user("BREAK, please.")]}
     world.requests["failed"] = world.refuse(body, 500)
 
 
@@ -136,35 +136,32 @@ def refused(world: World) -> None:
 
 def long(world: World) -> None:
     """Fifteen turns; the first has a tool step that is restored in all others, and old turns leave."""
-    tools = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}]
-    question: Json = {"role": "user", "content": "What is the weather like at Brennick?"}
+    tools = [function_tool("get_weather", parameters={"type": "object"})]
+    question: Json = user("What is the weather like at Brennick?")
     model = {"model": "small", "tools": tools, "user": "grace"}
     first = world.ask("long", {**model, "messages": [question]})
     call = first["choices"][0]["message"]
-    result = {"role": "tool", "tool_call_id": call["tool_calls"][0]["id"], "content": worked_example.reports()[:6000]}
+    result = tool_result(call["tool_calls"][0]["id"], worked_example.reports()[:6000])
     same = {"conversation": first["conversation"]["id"]}
     world.ask("long", {"model": "small", "user": "grace", "messages": [result], **same})
     for number in range(2, 16):
         text = f"Question {number}: and what of week {number}? " + "Tell it with all that matters. " * number
-        world.ask(
-            f"long {number}",
-            {"model": "small", "user": "grace", "messages": [{"role": "user", "content": text}], **same},
-        )
+        world.ask(f"long {number}", {"model": "small", "user": "grace", "messages": [user(text)], **same})
     world.requests["long"] = world.requests["long 15"]
 
 
 def branched(world: World) -> None:
     """A question that was edited twice, and one that was answered anew."""
-    first: Json = {"role": "user", "content": "Name a river."}
+    first: Json = user("Name a river.")
     answer = world.ask("branched", {"model": "gpt-4o", "messages": [first]})
     told = [first, answer["choices"][0]["message"]]
     for text in ("How long is it?", "How deep is it?", "Who lives beside it?"):
-        resent = [*told, {"role": "user", "content": text}]
+        resent = [*told, user(text)]
         further = world.ask(
             "branched", {"model": "gpt-4o", "messages": resent, "conversation": answer["conversation"]["id"]}
         )
         if text.startswith("How deep"):
-            more = [*resent, further["choices"][0]["message"], {"role": "user", "content": "In feet?"}]
+            more = [*resent, further["choices"][0]["message"], user("In feet?")]
             world.ask(
                 "branched", {"model": "gpt-4o-mini", "messages": more, "conversation": answer["conversation"]["id"]}
             )
@@ -172,7 +169,7 @@ def branched(world: World) -> None:
 
 def partial(world: World) -> None:
     """A stream whose client leaves after the first words."""
-    body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "STALL, please."}], "stream": True}
+    body = {"model": "gpt-4o", "messages": [user("STALL, please.")], "stream": True}
     with httpx.stream("POST", f"{world.url}/v1/chat/completions", json=body, timeout=30) as answer:
         world.requests["partial"] = answer.headers["x-request-id"]
         world.conversations["partial"] = answer.headers["x-conversation-id"]
@@ -185,9 +182,7 @@ def partial(world: World) -> None:
 def with_hostile_content(world: World) -> None:
     """Everything that a client may name, each with text that must stay text."""
     text = hostile(world.upstream.url)
-    calls = [
-        {"id": "call_<b>1</b>", "type": "function", "function": {"name": "a_tool", "arguments": '{"<b>": "</script>"}'}}
-    ]
+    calls = [tool_call("call_<b>1</b>", "a_tool", '{"<b>": "</script>"}')]
     world.ask(
         "hostile",
         {
@@ -195,10 +190,10 @@ def with_hostile_content(world: World) -> None:
             "user": SCRIPT,
             "metadata": {"<i>key</i>": SCRIPT},
             "messages": [
-                {"role": "system", "content": f"HOSTILE {text}"},
-                {"role": "user", "content": f"HOSTILE question: {text}"},
-                {"role": "assistant", "content": None, "tool_calls": calls},
-                {"role": "tool", "tool_call_id": "call_<b>1</b>", "content": (text + "\n") * 6},
+                system(f"HOSTILE {text}"),
+                user(f"HOSTILE question: {text}"),
+                assistant(None, tool_calls=calls),
+                tool_result("call_<b>1</b>", (text + "\n") * 6),
             ],
             "attachments": [
                 {"title": f"{SCRIPT} \u202etitle", "content": (text + "\n\n") * 8, "source": f"javascript:{SCRIPT}"}
@@ -211,14 +206,14 @@ def with_hostile_content(world: World) -> None:
 def many(world: World) -> None:
     """More conversations than a page shows."""
     for number in range(MANY):
-        messages = [{"role": "user", "content": f"Small question number {number}: what is {number} times {number}?"}]
+        messages = [user(f"Small question number {number}: what is {number} times {number}?")]
         world.ask("many", {"model": "gpt-4o-mini", "user": f"user {number % 7}", "messages": messages})
 
 
 def huge(world: World) -> None:
     """A message of five megabytes, with markup at its end."""
     text = "0123456789 lorem ipsum dolor sit amet\n" * (MEGABYTES * 2**20 // 38) + SCRIPT
-    world.ask("huge", {"model": "bench", "user": "bench", "messages": [{"role": "user", "content": text}]})
+    world.ask("huge", {"model": "bench", "user": "bench", "messages": [user(text)]})
 
 
 def administered(world: World, key: str) -> None:
@@ -238,14 +233,14 @@ def administered(world: World, key: str) -> None:
             wanted = {"tenant": "others", "name": name, **more}
             other = client.post("/v1/gateway/keys", json=wanted).raise_for_status().json()
             world.paths[f"key, {name}"] = f"/ui/admin/keys/{other['id']}"
-        world.refuse({"model": "gpt-4o", "messages": [{"role": "user", "content": "Too dear?"}]}, 429, other["key"])
+        world.refuse({"model": "gpt-4o", "messages": [user("Too dear?")]}, 429, other["key"])
         client.delete(world.paths["key, revoked"].replace("/ui/admin", "/v1/gateway")).raise_for_status()
     with httpx.Client(base_url=world.url, headers={"authorization": f"Bearer {made['key']}"}, timeout=60) as client:
         for name, text in (("notes.txt", b"The keeper is Ada. " * 50), ("long name " * 12 + ".pdf", b"%PDF broken")):
             files: Any = {"file": (name, text), "purpose": (None, "user_data")}
             kept = client.post("/v1/files", files=files).raise_for_status().json()["id"]
             world.paths["file"] = f"/ui/admin/files/{kept}"
-    asked: Json = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Who is the keeper of lamp 1999?"}]}
+    asked: Json = {"model": "gpt-4o", "messages": [user("Who is the keeper of lamp 1999?")]}
     document = {"title": "Lamps", "content": lamps(2000, 90)}
     large = {"attachments": [document], "context": {"max_input_tokens": 2000}}
     world.ask("large", {**asked, **large}, made["key"])

@@ -5,14 +5,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import ok
+from tests.support.answers import assistant, function_tool, ok, tool_call, tool_result, user
 from tests.support.factory import GatewayFactory
 from tests.support.mock_upstream import MockUpstream
 from tests.support.plans import explain, large_steps, multiply, plans
 from tests.support.postgres import PostgresProcess
 
 LARGE = frozenset({"conversations", "messages", "message_links", "chains", "ledger"})
-TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}]
+TOOLS = [function_tool("look_up", parameters={"type": "object", "properties": {}})]
 TURNS = 60
 
 
@@ -54,22 +54,20 @@ class _Talk:
     def seed(self, turns: int) -> None:
         """So many turns, told in one request."""
         for number in range(turns):
-            call = {"id": f"call_{number}", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+            call = tool_call(f"call_{number}", "look_up")
             self._messages += [
-                {"role": "user", "content": f"question {number} of {self.named}"},
-                {"role": "assistant", "content": None, "tool_calls": [call]},
-                {"role": "tool", "tool_call_id": call["id"], "content": f"result {number} of {self.named}"},
-                {"role": "assistant", "content": f"answer {number} of {self.named}"},
+                user(f"question {number} of {self.named}"),
+                assistant(None, tool_calls=[call]),
+                tool_result(call["id"], f"result {number} of {self.named}"),
+                assistant(f"answer {number} of {self.named}"),
             ]
-        self._ask([{"role": "user", "content": f"the end of {self.named}"}], resends=True)
+        self._ask([user(f"the end of {self.named}")], resends=True)
 
     def turn(self, *, resends: bool) -> None:
         """A question, a call and its result, the answer."""
         self._upstream.reply(tool_calls=[("look_up", {})])
-        asked = self._ask(
-            [{"role": "user", "content": f"more of {self.named}: {len(self._messages)}"}], resends=resends
-        )
-        results = [{"role": "tool", "tool_call_id": c["id"], "content": "found"} for c in asked["tool_calls"]]
+        asked = self._ask([user(f"more of {self.named}: {len(self._messages)}")], resends=resends)
+        results = [tool_result(c["id"], "found") for c in asked["tool_calls"]]
         self._ask(results, resends=resends)
 
     def _ask(self, new: list[dict[str, Any]], *, resends: bool) -> dict[str, Any]:

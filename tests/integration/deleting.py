@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from gateway.core.types.turn import TurnCommit
 from gateway.storage.database.sqlite import DatabaseTransactions
 from tests.integration.commits import USAGE, bill, document, message, turn
+from tests.support.answers import system, tool_call, user
 from tests.unit.making import NoCache
 
 WORD = "xylophone"
@@ -33,13 +34,11 @@ def figures(conversation_id: str, tenant: str, **more: Any) -> dict[str, Any]:
 
 def full_turn(tenant: str, conversation_id: str, **more: Any) -> TurnCommit:
     """A turn that holds the word wherever a turn can hold one."""
-    call = {"id": f"call_{WORD}", "type": "function", "function": {"name": WORD, "arguments": WORD}}
-    asked = replace(
-        message("user", f"about the {WORD}"), rendered={"role": "user", "content": WORD}, shown_in_full=(WORD,)
-    )
+    call = tool_call(f"call_{WORD}", WORD, WORD)
+    asked = replace(message("user", f"about the {WORD}"), rendered=user(WORD), shown_in_full=(WORD,))
     steps = (asked, message("assistant", None, tool_calls=[call]), message("tool", WORD, tool_call_id=f"call_{WORD}"))
     return turn(tenant, conversation_id, answers=(f"the {WORD} is", WORD), new_messages=steps,
-                instructions=({"role": "system", "content": WORD},), attachments=(document(WORD, WORD),),
+                instructions=(system(WORD),), attachments=(document(WORD, WORD),),
                 completion_metadata={WORD: WORD}, entry=figures(conversation_id, tenant), **more)  # fmt: skip
 
 

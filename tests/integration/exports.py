@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.core import jsons
 from gateway.core.ids import artifact_id, content_digest
+from tests.support.answers import assistant, system, text_part, tool_call, tool_result, user
 
 Json = dict[str, Any]
 TEXTS = st.text(st.characters(codec="utf-8", categories=None), max_size=12) | st.sampled_from(
@@ -31,20 +32,12 @@ def time(seconds: float) -> str:
 
 TIMES = st.integers(0, 3).map(time)
 USER = st.builds(lambda text, more: {**more, "role": "user", "content": text}, TEXTS, EXTRAS)
-PARTS = st.builds(lambda text: {"role": "user", "content": [{"type": "text", "text": text}]}, TEXTS)
+PARTS = st.builds(lambda text: user([text_part(text)]), TEXTS)
 ANSWER = st.builds(lambda text, more: {**more, "role": "assistant", "content": text}, TEXTS | st.none(), EXTRAS)
-CALL = st.builds(
-    lambda name, text: {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": name, "type": "function", "function": {"name": name, "arguments": text}}],
-    },
-    NAMES,
-    TEXTS,
-)
-RESULT = st.builds(lambda name, text: {"role": "tool", "tool_call_id": name, "content": text}, NAMES, TEXTS)
+CALL = st.builds(lambda name, text: assistant(None, tool_calls=[tool_call(name, name, text)]), NAMES, TEXTS)
+RESULT = st.builds(lambda name, text: tool_result(name, text), NAMES, TEXTS)
 BODIES = USER | PARTS | ANSWER | CALL | RESULT
-SYSTEM = st.lists(st.builds(lambda text: {"role": "system", "content": text}, TEXTS), min_size=1, max_size=2)
+SYSTEM = st.lists(st.builds(lambda text: system(text), TEXTS), min_size=1, max_size=2)
 
 
 @st.composite
@@ -195,7 +188,7 @@ def user_message(number: int, parent: int | None, text: str = "hello", **more: A
         "parent": None if parent is None else f"msg_{parent}",
         "sequence_number": number,
     }
-    made |= {"role": "user", "status": "complete", "body": {"role": "user", "content": text}, "rendered": None}
+    made |= {"role": "user", "status": "complete", "body": user(text), "rendered": None}
     made |= {"standing": None, "reasoning_events": None, "instructions": None, "request": "req_1", "choice": None}
     return {**made, "origin": None, "restored": None, "created_at": time(number), **more}
 

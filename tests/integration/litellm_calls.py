@@ -13,14 +13,12 @@ from gateway.upstream.litellm.provider import LitellmUpstream
 from gateway.upstream.litellm.wire import LitellmLibrary
 from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.router import ConfiguredRouter
+from tests.support.answers import function_tool, user
 
 Json = dict[str, Any]
 LIBRARY = LitellmLibrary()
-TOOLS: Any = [
-    {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
-    for name in ("weather", "clock")
-]
-ASK: Json = {"role": "user", "content": "What is the weather in Bern?"}
+TOOLS: Any = [function_tool(name, parameters={"type": "object", "properties": {}}) for name in ("weather", "clock")]
+ASK: Json = user("What is the weather in Bern?")
 
 
 def deployment(

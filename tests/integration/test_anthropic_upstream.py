@@ -28,11 +28,12 @@ from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.protocols import KnownProtocols
 from gateway.upstream.routing.router import ConfiguredRouter
 from tests.support import anthropic_wire as wire
+from tests.support.answers import assistant, function_tool, image_part, system, tool_call, user
 from tests.support.mock_provider import MockProvider
 
 Json = dict[str, Any]
-ASK: Json = {"role": "user", "content": "What is the weather in Bern?"}
-TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}]
+ASK: Json = user("What is the weather in Bern?")
+TOOLS = [function_tool("weather", parameters={"type": "object", "properties": {}})]
 SEARCHED = wire.message(
     wire.text("I look it up."),
     {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "Bern"}},
@@ -103,7 +104,7 @@ async def test_s10_9_blocks_of_its_own(provider: MockProvider, claude: Anthropic
     assert message["content"] == "I look it up.It rains."
     if not stream:  # the shared events of tests do not cut citations
         assert message["native_blocks"] == SEARCHED["content"]
-    await ask(claude, at, False, messages=[ASK, message, {"role": "user", "content": "And Basel?"}])
+    await ask(claude, at, False, messages=[ASK, message, user("And Basel?")])
     assert provider.last.body["messages"][1]["content"] == message["native_blocks"]
 
 
@@ -112,16 +113,11 @@ async def test_s10_9_a_request(provider: MockProvider, claude: AnthropicUpstream
     those words goes up untouched."""
     at = deployment(provider, extra_headers={"Anthropic-Beta": "fine-grained-2025"})
     messages = [
-        {"role": "system", "content": [{**wire.text("Be brief."), "cache_control": {"type": "ephemeral"}}]},
+        system([{**wire.text("Be brief."), "cache_control": {"type": "ephemeral"}}]),
         ASK,
-        {
-            "role": "assistant",
-            "content": "Let me look.",
-            "thinking_blocks": [wire.THOUGHT],
-            "tool_calls": [{"id": "c.1", "type": "function", "function": {"name": "weather", "arguments": '{"a": 1}'}}],
-        },
+        assistant("Let me look.", thinking_blocks=[wire.THOUGHT], tool_calls=[tool_call("c.1", "weather", '{"a": 1}')]),
         {"role": "tool", "tool_call_id": "c.1", "content": "Rain", "is_error": True},
-        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]},
+        user([image_part("data:image/png;base64,AAAA")]),
     ]
     own = {
         "thinking": {"type": "adaptive"},
@@ -145,18 +141,14 @@ async def test_s10_9_a_request(provider: MockProvider, claude: AnthropicUpstream
         "max_tokens": 100,
         "system": messages[0]["content"],
         "messages": [
-            {"role": "user", "content": [wire.text(ASK["content"])]},
-            {
-                "role": "assistant",
-                "content": [wire.THOUGHT, wire.text("Let me look."), wire.tool_use("c_1", "weather", a=1)],
-            },
-            {
-                "role": "user",
-                "content": [
+            user([wire.text(ASK["content"])]),
+            assistant([wire.THOUGHT, wire.text("Let me look."), wire.tool_use("c_1", "weather", a=1)]),
+            user(
+                [
                     {"type": "tool_result", "tool_use_id": "c_1", "content": "Rain", "is_error": True},
                     {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
-                ],
-            },
+                ]
+            ),
         ],
         "stop_sequences": ["END"],
         "tools": [{"name": "weather", "input_schema": {"type": "object", "properties": {}}}],

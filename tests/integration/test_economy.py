@@ -11,6 +11,7 @@ import pytest
 from gateway.core.errors import InternalError
 from gateway.core.ids import artifact_id
 from gateway.core.types.turn import CompletionQuery
+from tests.support.answers import assistant, system, tool_call, tool_result, user
 from tests.support.documents import keeper, prose
 from tests.support.economy import PAUSE, READING, WRITE, Agent, Json, World, labels, store, tokens, world
 from tests.support.marks import some_or_all
@@ -48,16 +49,16 @@ async def test_s4_i7_after_hours_a_full_window_is_not_filled_to_the_brim(world: 
 
 async def test_s4_i7_of_two_questions_about_one_history_each_fills_its_budget(world: World) -> None:
     """They are no session: the second one does not go on with what the first was answered."""
-    told: list[Json] = [{"role": "user", "content": "Read all of it."}]
+    told: list[Json] = [user("Read all of it.")]
     for number in range(40):
-        call = {"id": f"call_{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
-        told.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        told.append({"role": "tool", "tool_call_id": call["id"], "content": keeper(number) + prose(number, 300)})
-    told.append({"role": "assistant", "content": "All is read."})
+        call = tool_call(f"call_{number}", "read")
+        told.append(assistant(None, tool_calls=[call]))
+        told.append(tool_result(call["id"], keeper(number) + prose(number, 300)))
+    told.append(assistant("All is read."))
     for question, after in (("Who keeps lamp 7?", timedelta(0)), ("And who keeps lamp 9?", timedelta(hours=3))):
         world.clock.at += after
         agent = Agent(world, store=False, max_input_tokens=6_000)
-        agent.said = [*told, {"role": "user", "content": question}]
+        agent.said = [*told, user(question)]
         await agent.ask()
         assert agent.bills[0]["context_utilization"]["tokens_used"] > 0.9 * 6_000
 
@@ -65,7 +66,7 @@ async def test_s4_i7_of_two_questions_about_one_history_each_fills_its_budget(wo
 async def test_s4_i7_calls_without_their_inputs_stay_so(world: World, store: bool) -> None:
     """The pass leaves out what was written long ago, and later requests, after a restart too, begin with that."""
     agent = Agent(world, store=store)
-    agent.said.append({"role": "user", "content": "Build the harbour."})
+    agent.said.append(user("Build the harbour."))
     await agent.steps(6, words=5, name="write", content="The harbour has lamps. " * 200)
     await agent.steps(26, words=200)
     world.clock.at += PAUSE
@@ -121,7 +122,7 @@ async def test_s4_i7_what_was_cut_and_called_for_again_stays_the_next_time(world
     assert 2 in labels(agent.forwarded[-1])
     call, result = json.loads(json.dumps(agent.said[1:3]))
     call["tool_calls"][0]["id"] = result["tool_call_id"] = "again"
-    agent.said.append({"role": "user", "content": "Go on."})
+    agent.said.append(user("Go on."))
     world.provider.answer = call
     await agent.ask()
     again = len(agent.said) + 1
@@ -149,13 +150,13 @@ async def test_s6_12_what_comes_back_by_another_call_is_a_bounce_and_stays(world
         call["tool_calls"][0] |= {"id": f"again_{number}", "function": {"name": "cat", "arguments": f'"{number}"'}}
         result = {**result, "role": "tool", "tool_call_id": f"again_{number}"}
         world.provider.answer = call
-        agent.said.append({"role": "user", "content": "Go on."})
+        agent.said.append(user("Go on."))
         await agent.ask()
         agent.said += [call, result]
         await agent.steps(steps)
     assert sum("bounced" in each for each in agent.economics) == 1
     world.clock.at += PAUSE
-    agent.said.append({"role": "user", "content": "Go on."})
+    agent.said.append(user("Go on."))
     await agent.steps(1)
     texts = [each["content"] for each in agent.forwarded[-1]]
     assert agent.said[cut[0]]["content"] in texts
@@ -166,24 +167,21 @@ async def test_s6_12_what_recall_reads_soon_after_it_was_cut_is_a_bounce(world: 
     agent = Agent(world, store=store, recall=True)
     await agent.turn(20)
     world.clock.at += PAUSE
-    agent.said.append({"role": "user", "content": "Go on."})
+    agent.said.append(user("Go on."))
     await agent.steps(1)
     cut = labels(agent.forwarded[-1])[0]
     wanted = artifact_id(agent.said[cut]["content"])
     function = {"name": "recall", "arguments": json.dumps({"artifact_id": wanted})}
     calls = [{"id": "r", "type": "function", "function": function}]
-    answers: list[Json] = [
-        {"role": "assistant", "content": "Done."},
-        {"role": "assistant", "content": None, "tool_calls": calls},
-    ]
+    answers: list[Json] = [assistant("Done."), assistant(None, tool_calls=calls)]
     gateway = world.gateways[0]
     gateway.upstream._answers = lambda _: answers.pop()
-    agent.said.append({"role": "user", "content": "What was in it?"})
+    agent.said.append(user("What was in it?"))
     await agent.ask()
     bill = agent.bills[-1]
     assert bill["context_utilization"]["recall"]["rounds"] == 1
     assert bill["economics"]["bounced"]["tokens"] > 300
-    agent.said.append({"role": "assistant", "content": "Done."})
+    agent.said.append(assistant("Done."))
     gateway.upstream._answers = lambda _: world.provider.answer
     world.clock.at += PAUSE
     agent.context = {**agent.context, "max_input_tokens": 6000}
@@ -200,7 +198,7 @@ async def test_s4_i7_who_keeps_the_cache_alive_loses_nothing(world: World, store
     for _ in range(3):
         world.clock.at += timedelta(minutes=4)
         said = list(agent.said)
-        agent.said.append({"role": "user", "content": "."})
+        agent.said.append(user("."))
         await agent.ask()
         agent.said = said
     world.clock.at += timedelta(minutes=4)
@@ -237,7 +235,7 @@ async def test_s4_i7_warm_passes_are_paid_out_of_what_was_saved(world: World, st
 async def test_s4_i7_a_session_that_is_full_late_is_hardly_dearer(world: World, store: bool) -> None:
     """Whenever it ends behind that; what made room stays as it is, until a pass pays that decides all anew."""
     agent = Agent(world, store=store)
-    agent.said.append({"role": "user", "content": "Mend the lock."})
+    agent.said.append(user("Mend the lock."))
     await agent.steps(16)
     await agent.steps(1, words=1500, name="bash")
     await agent.steps(1, words=500, name="bash")
@@ -263,7 +261,7 @@ async def test_s2_mode_off_clears_nothing_of_the_conversation_that_it_names(
     world.clock.at += PAUSE
     named = agent.bills[-1]["conversation_id"]
     context = {"mode": mode, "economy": "auto"}
-    said = [{"role": "user", "content": "Go on."}]
+    said = [user("Go on.")]
     body = {"model": "m", "messages": said, "tools": [READING], "conversation": named, "context": context}
     await world.gateways[0].ask(body)
     sent = world.gateways[0].upstream.sent[-1]["messages"]
@@ -274,7 +272,7 @@ async def test_s2_mode_off_clears_nothing_of_the_conversation_that_it_names(
 async def test_s4_i6_what_was_cleared_comes_back_in_small(world: World, store: bool) -> None:
     """A question that calls for it gets a passage of it, not a twentieth of the budget."""
     agent = Agent(world, store=store)
-    agent.said.append({"role": "user", "content": "Go on."})
+    agent.said.append(user("Go on."))
     await agent.steps(1)
     agent.said[-1]["content"] = "\n\n".join(f"{keeper(37)} In {number} {prose(number, 200)}" for number in range(60))
     await agent.steps(15)
@@ -289,7 +287,7 @@ async def test_s4_i6_what_was_cleared_comes_back_in_small(world: World, store: b
 
 async def test_s4_i6_what_a_cold_turn_asks_for_stands(world: World, store: bool) -> None:
     agent = Agent(world, store=store)
-    agent.said.append({"role": "user", "content": "Go on."})
+    agent.said.append(user("Go on."))
     await agent.steps(1)
     whole = agent.said[-1]["content"] = "\n\n".join(f"{keeper(n)} In {n} {prose(n, 200)}" for n in range(60))
     await agent.turn(15)
@@ -345,7 +343,7 @@ async def test_s6_what_a_fault_took_off_a_bill_is_in_no_net_saving(
     agent = Agent(world, store=True)
     await agent.turn(2)
     monkeypatch.setattr("gateway.pipeline.stored_turn.stored_turn", broken)
-    agent.said.append({"role": "user", "content": "Go on."})
+    agent.said.append(user("Go on."))
     with pytest.raises(InternalError):
         await agent.ask()
     page = await world.gateways[0].store.list_completions("tenant", CompletionQuery(limit=1, newest_first=True))
@@ -418,7 +416,7 @@ async def test_s4_whatever_pauses_there_are_the_invariants_hold_and_nobody_pays_
 async def test_s6_11_sessions_with_the_same_head_are_metered_as_they_are_charged(world: World, store: bool) -> None:
     """They keep its cache alive for one another, not what each has of its own."""
     one, other = Agent(world, store=store), Agent(world, store=store)
-    one.said, other.said = ([{"role": "system", "content": prose(1, 2000)}] for _ in range(2))
+    one.said, other.said = ([system(prose(1, 2000))] for _ in range(2))
     other.direct = one.direct
     for _ in range(3):
         await one.turn(10)

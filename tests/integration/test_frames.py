@@ -19,6 +19,7 @@ from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, turn
 from tests.integration.exports import bare, time, user_message
 from tests.integration.traces import traces
+from tests.support.answers import assistant, user
 
 WORD = "zanzibar"
 
@@ -56,7 +57,7 @@ async def test_a_frame_and_what_was_added_to_it(store: ConversationStore, tenant
     whole = PromptFrame(
         first=asked(first),
         left_out=frozenset({"msg_left"}),
-        forms={asked(first): {"role": "user", "content": "form"}, "msg_bare": None},
+        forms={asked(first): user("form"), "msg_bare": None},
         shown_in_full={asked(first): ("art_1",)},
         decisions={asked(first): (FrozenDecision("art_2", "rag_extract", 7),)},
         decided=frozenset({"art_2"}),
@@ -69,7 +70,7 @@ async def test_a_frame_and_what_was_added_to_it(store: ConversationStore, tenant
     assert await frame_at(store, tenant, conversation) == whole
     assert await frame_at(store, tenant, conversation, "another") is None
     third = turn(tenant, conversation, "q3", ["a3"])
-    added = PromptFrame(forms={asked(third): {"role": "user", "content": "3"}})
+    added = PromptFrame(forms={asked(third): user("3")})
     await store.commit(leaving(third, added, full=False))
     await store.commit(turn(tenant, conversation, "q4", ["a4"]))
     assert await frame_at(store, tenant, conversation) == whole.followed_by(added)
@@ -119,7 +120,7 @@ async def test_a_branch_knows_nothing_that_was_decided_in_the_one_it_left(
     )
     decided = PromptFrame(forms={asked(left): None}, decisions={asked(left): (FrozenDecision("art_2", "exclude", 0),)})
     await store.commit(leaving(left, decided, full=False))
-    sent = ({"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1"})
+    sent = (user("q1"), assistant("a1"))
     lookup = HistoryLookup(sent, chain_digests(sent))
     found = await store.find_conversation(
         tenant, ConversationRef(conversation), max_bytes=None, lookup=lookup, model="m"
@@ -160,7 +161,7 @@ async def test_a_deleted_items_words_are_in_no_frame(
     conversation = "conv_d" + tenant
     first = turn(tenant, conversation, f"{WORD} one", ["a1"], created=True)
     second = turn(tenant, conversation, "q2", ["a2"])
-    quoting = PromptFrame(forms={asked(second): {"role": "user", "content": f"<block>{WORD}</block>q2"}})
+    quoting = PromptFrame(forms={asked(second): user(f"<block>{WORD}</block>q2")})
     await store.commit(first)
     await store.commit(leaving(second, quoting, full=True))
     assert "frames.body" in await traces(transactions, WORD)
@@ -184,9 +185,7 @@ async def test_a_deleted_conversation_leaves_no_frame(
     """§5: gone for good."""
     conversation = "conv_gone" + tenant
     first = turn(tenant, conversation, "q1", ["a1"], created=True)
-    await store.commit(
-        leaving(first, PromptFrame(forms={asked(first): {"role": "user", "content": WORD * 2}}), full=True)
-    )
+    await store.commit(leaving(first, PromptFrame(forms={asked(first): user(WORD * 2)}), full=True))
     assert await store.delete_conversation(tenant, conversation)
     assert await traces(transactions, WORD * 2) == []
 

@@ -26,6 +26,7 @@ from gateway.storage.database.sqlite import DatabaseTransactions, open_transacti
 from gateway.storage.lookup.locate import backfill_digests
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, message, quoted, turn
+from tests.support.answers import assistant, system, tool_call, user
 
 SECRET = "secret-8c1f"
 
@@ -69,12 +70,10 @@ async def test_s3_7_items_added_at_once_are_all_there(
 ) -> None:
     """§3.7: requests at once on one conversation lose nothing; what one of them adds stays together."""
     name = "conv_at-once" + tenant
-    await records.create(
-        tenant, NewConversation(name, {}, parse_items([{"role": "user", "content": "first"}])), "req_0"
-    )
+    await records.create(tenant, NewConversation(name, {}, parse_items([user("first")])), "req_0")
 
     async def add(number: int) -> None:
-        pair = [{"role": "user", "content": f"{number}"}, {"role": "assistant", "content": f"to {number}"}]
+        pair = [user(f"{number}"), assistant(f"to {number}")]
         await (records, other_records)[number % 2].add_items(tenant, name, parse_items(pair), f"req_{number}")
 
     await asyncio.gather(*map(add, range(12)))
@@ -92,17 +91,17 @@ async def test_s3_words_of_deleted_items_are_nowhere(
 ) -> None:
     """§3: not in messages, tool steps, blocks of later messages, completions or system messages."""
     name = "conv_forgets" + tenant
-    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": f'{{"q": "{SECRET}-0"}}'}}
+    call = tool_call("c1", "f", f'{{"q": "{SECRET}-0"}}')
     steps = (
         message("user", f"{SECRET}-1"),
         message("assistant", None, tool_calls=[call], reasoning_content=f"{SECRET}-2"),
         message("tool", f"{SECRET}-3", tool_call_id="c1"),
     )
-    rules = ({"role": "system", "content": f"{SECRET}-4"}, {"role": "system", "content": "stays"})
+    rules = (system(f"{SECRET}-4"), system("stays"))
     first = turn(tenant, name, created=True, new_messages=steps, instructions=rules)
     assert first.turn is not None
     await store.commit(first)
-    quoting = replace(message("user", "next"), rendered={"role": "user", "content": f"<block>{SECRET}</block>next"})
+    quoting = replace(message("user", "next"), rendered=user(f"<block>{SECRET}</block>next"))
     head = first.turn.answers[0].message.message_id
     second = turn(tenant, name, parent_id=head, new_messages=(quoting,), instructions=rules)
     await store.commit(second)
@@ -145,7 +144,7 @@ async def test_s3_a_deleted_item_leaves_all_branches(
     name = "conv_branches" + tenant
     made = await records.create(
         tenant,
-        NewConversation(name, {}, parse_items([{"role": "user", "content": text} for text in ("one", "two")])),
+        NewConversation(name, {}, parse_items([user(text) for text in ("one", "two")])),
         "req_0",
     )
     one, two = await listed(records, tenant, made.conversation_id)
@@ -189,9 +188,9 @@ async def test_s3_a_page_reads_its_own_bodies(
 ) -> None:
     """A page of a long conversation reads as many messages as one of a short."""
     name = f"conv_long{newest_first}" + tenant
-    await records.create(tenant, NewConversation(name, {}, parse_items([{"role": "user", "content": "0"}])), "req_0")
+    await records.create(tenant, NewConversation(name, {}, parse_items([user("0")])), "req_0")
     for number in range(10):
-        items = [{"role": "user", "content": f"{number}.{n}"} for n in range(20)]
+        items = [user(f"{number}.{n}") for n in range(20)]
         await records.add_items(tenant, name, parse_items(items), "req_1")
     read: list[str] = []
     message_of = rows.message_of
@@ -216,14 +215,14 @@ async def test_s3_a_client_deletes_what_it_lists(
     calls = [{"type": "function_call", "call_id": f"c{n}", "name": "f", "arguments": "{}"} for n in range(3)]
     outputs = [{"type": "function_call_output", "call_id": f"c{n}", "output": "x"} for n in range(3)]
     words: list[Any] = [
-        {"role": "system", "content": "rules"},
+        system("rules"),
         {"role": "developer", "content": "more rules"},
-        {"role": "user", "content": "one"},
-        {"role": "assistant", "content": "two"},
+        user("one"),
+        assistant("two"),
         *calls,
         *outputs,
-        {"role": "assistant", "content": "three"},
-        {"role": "user", "content": "four"},
+        assistant("three"),
+        user("four"),
     ]
     await records.create(tenant, NewConversation(name, {}, parse_items(words)), "req_0")
     expected = [item["id"] for item in await listed(records, tenant, name, limit=100, newest_first=newest_first)]
@@ -245,7 +244,7 @@ async def test_s3_a_page_begins_behind_the_one_item_that_was_deleted(
 ) -> None:
     name = f"conv_one_{newest_first}" + tenant
     calls = [{"type": "function_call", "call_id": f"c{n}", "name": "f", "arguments": "{}"} for n in range(3)]
-    words: list[Any] = [{"role": "system", "content": "rules"}, {"role": "user", "content": "one"}, *calls]
+    words: list[Any] = [system("rules"), user("one"), *calls]
     await records.create(tenant, NewConversation(name, {}, parse_items(words)), "req_0")
     before = [item["id"] for item in await listed(records, tenant, name, limit=100, newest_first=newest_first)]
     for number, item_id in enumerate(before):
@@ -256,9 +255,7 @@ async def test_s3_a_page_begins_behind_the_one_item_that_was_deleted(
 
 async def test_s8_items_of_another_conversation_are_not_found(records: ConversationRecords, tenant: str) -> None:
     for name in ("conv_mine", "conv_yours"):
-        await records.create(
-            tenant, NewConversation(name + tenant, {}, parse_items([{"role": "user", "content": name}])), "req_0"
-        )
+        await records.create(tenant, NewConversation(name + tenant, {}, parse_items([user(name)])), "req_0")
     (item,) = await listed(records, tenant, "conv_mine" + tenant)
     for attempt in (records.item, records.delete_item):
         with pytest.raises(ItemNotFound):
@@ -273,9 +270,9 @@ async def test_s3_added_items_have_the_digests_that_healing_would_give(
     """ADR 8: where items are added makes no difference to how their conversation is recognised."""
     name = "conv_marks" + tenant
     words: list[Any] = [
-        {"role": "user", "content": "one"},
-        {"role": "assistant", "content": " two "},
-        {"role": "assistant", "content": "three"},
+        user("one"),
+        assistant(" two "),
+        assistant("three"),
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": "x"},
     ]

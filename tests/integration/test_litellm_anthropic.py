@@ -10,6 +10,7 @@ import respx
 from gateway.core import errors
 from tests.integration.litellm_calls import ASK, TOOLS, Json, chunks, complete, deployment, streamed
 from tests.support import anthropic_wire as wire
+from tests.support.answers import image_part, text_part, tool_call, tool_result
 
 URL = "https://api.anthropic.com/v1/messages"
 SONNET = "anthropic/claude-sonnet-4-5"
@@ -54,8 +55,8 @@ async def test_s1_text(provider: respx.Route, stream: bool) -> None:
     assert provider.calls.last.request.headers["x-api-key"] == "sk-operators-own"
     body = sent(provider)
     assert body["model"] == "claude-sonnet-4-5"
-    assert body["system"] == [{"type": "text", "text": "Be brief."}]
-    assert body["messages"] == [{"role": "user", "content": [{"type": "text", "text": ASK["content"]}]}]
+    assert body["system"] == [text_part("Be brief.")]
+    assert body["messages"] == [{"role": "user", "content": [text_part(ASK["content"])]}]
     assert (body["temperature"], body["max_tokens"], body.get("stream", False)) == (0.5, 100, stream)
     assert provider.call_count == 1
 
@@ -104,7 +105,7 @@ async def test_s1_thoughts_go_up_again_as_they_came(provider: respx.Route, strea
     """§1: what the model needs back is put back: thinking blocks, hidden ones too, before the calls they led to."""
     answer = {**wire.CALLS, "content": [wire.THOUGHT, wire.REDACTED, *wire.CALLS["content"][1:]]}
     choice, _ = await ask(provider, answer, stream, tools=TOOLS)
-    results = [{"role": "tool", "tool_call_id": i, "content": "12 degrees"} for i in ("toolu_1", "toolu_2")]
+    results = [tool_result(i, "12 degrees") for i in ("toolu_1", "toolu_2")]
     final = wire.message(wire.text("12 degrees."))
     await ask(provider, final, stream, ASK, choice["message"], *results, tools=TOOLS)
     _, assistant, user = sent(provider)["messages"]
@@ -114,12 +115,12 @@ async def test_s1_thoughts_go_up_again_as_they_came(provider: respx.Route, strea
 
 def calling(*ids: str, **more: Any) -> Json:
     """An answer that calls a tool by these ids, as a local server may have given them."""
-    calls = [{"id": i, "type": "function", "function": {"name": "clock", "arguments": "{}"}} for i in ids]
+    calls = [tool_call(i, "clock") for i in ids]
     return {"role": "assistant", "content": None, "tool_calls": calls, **more}
 
 
 def results(*ids: str) -> list[Json]:
-    return [{"role": "tool", "tool_call_id": call_id, "content": f"{n} o'clock"} for n, call_id in enumerate(ids)]
+    return [tool_result(call_id, f"{n} o'clock") for n, call_id in enumerate(ids)]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,7 @@ async def test_s4_i3_calls_of_other_servers_that_share_an_id_stay_pairs(
         ({"content": None, "refusal": "No."}, ["No."]),
         ({"content": [{"type": "refusal", "refusal": "No."}]}, ["No."]),
         ({"content": "So. ", "refusal": "No."}, ["So. ", "No."]),
-        ({"content": [{"type": "text", "text": " "}, {"type": "text", "text": "Yes."}]}, ["Yes."]),
+        ({"content": [text_part(" "), text_part("Yes.")]}, ["Yes."]),
     ],
 )
 async def test_s1_refusals_of_other_models_go_up_as_what_they_said(
@@ -161,7 +162,7 @@ async def test_s1_refusals_of_other_models_go_up_as_what_they_said(
 
 async def test_s1_nothing_is_put_in_the_place_of_blank_texts(provider: respx.Route) -> None:
     """Nobody said what litellm would put there."""
-    blank, parts = {"type": "text", "text": ""}, [{"type": "text", "text": "And now?"}]
+    blank, parts = text_part(""), [text_part("And now?")]
     said: list[Json] = [
         {"role": "assistant", "content": ""},
         {"role": "user", "content": [blank, *parts]},
@@ -169,7 +170,7 @@ async def test_s1_nothing_is_put_in_the_place_of_blank_texts(provider: respx.Rou
     ]
     await ask(provider, wire.message(wire.text("Late.")), False, ASK, *said, *results("c"), tools=TOOLS)
     user, answer, _ = sent(provider)["messages"]
-    assert user["content"] == [{"type": "text", "text": ASK["content"]}, *parts]
+    assert user["content"] == [text_part(ASK["content"]), *parts]
     assert [block["type"] for block in answer["content"]] == ["tool_use"]
 
 
@@ -185,7 +186,7 @@ async def test_s1_nothing_is_put_in_the_place_of_blank_texts(provider: respx.Rou
 async def test_s1_what_the_model_cannot_take_is_refused_and_not_left_out(
     provider: respx.Route, part: Json, in_result: bool
 ) -> None:
-    content = [part, {"type": "text", "text": "What is said there?"}]
+    content = [part, text_part("What is said there?")]
     asked = [ASK, calling("c"), {**results("c")[0], "content": content}]
     with pytest.raises(errors.InvalidRequest) as caught:
         await complete(deployment(SONNET), *(asked if in_result else [{"role": "user", "content": content}]))
@@ -225,8 +226,8 @@ async def test_s1_9_a_call_that_was_cut_off_goes_up_again(provider: respx.Route,
         (" ", {}),
         ('{"a":1}', {"a": 1}),
     ):
-        call = {"id": "toolu_1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
-        told = {"role": "tool", "tool_call_id": "toolu_1", "content": "no such city"}
+        call = tool_call("toolu_1", "weather", arguments)
+        told = tool_result("toolu_1", "no such city")
         said = {"role": "assistant", "content": None, "tool_calls": [call]}
         await ask(provider, wire.CALLS, stream, ASK, said, told, tools=TOOLS)
         (block,) = sent(provider)["messages"][1]["content"]
@@ -248,8 +249,8 @@ async def test_s6_cached_tokens_are_part_of_the_prompt_once(provider: respx.Rout
 async def test_s1_pictures_and_cache_control_go_up(provider: respx.Route) -> None:
     """§1, §4 I7: image parts and the client's `cache_control` survive the translation."""
     provider.mock(httpx.Response(200, json=wire.message(wire.text("A lamp."))))
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
-    marked = {"type": "text", "text": "What is this?", "cache_control": {"type": "ephemeral"}}
+    image = image_part("data:image/png;base64,aGk=")
+    marked = text_part("What is this?", cache_control={"type": "ephemeral"})
     await complete(deployment(SONNET), {"role": "user", "content": [image, marked]})
     picture, words = sent(provider)["messages"][0]["content"]
     assert picture["source"] == {"type": "base64", "media_type": "image/png", "data": "aGk="}
@@ -297,10 +298,7 @@ async def test_s8_a_client_cannot_set_what_is_the_operators(provider: respx.Rout
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": None}]}]},
             "messages[0].content[0]",
         ),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-            "messages[0].content[0]",
-        ),
+        ({"messages": [{"role": "user", "content": [image_part("x")]}]}, "messages[0].content[0]"),
     ],
 )
 async def test_s7_1_what_litellm_cannot_translate_is_a_400_that_names_the_field(
@@ -501,7 +499,7 @@ async def test_s7_a_field_that_litellm_cannot_read_is_a_400(provider: respx.Rout
 
 async def test_s7_messages_that_cannot_be_translated_are_a_400(provider: respx.Route) -> None:
     """§7: bad input is never a 5xx."""
-    image = {"type": "image_url", "image_url": {"url": "data:image/png,nothing"}}
+    image = image_part("data:image/png,nothing")
     with pytest.raises(errors.InvalidRequest) as caught:
         await complete(deployment(SONNET), {"role": "user", "content": [image]})
     assert caught.value.param == "messages[0].content[0]"

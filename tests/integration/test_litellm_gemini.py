@@ -16,6 +16,7 @@ from gateway.core.errors import (
 )
 from tests.integration.litellm_calls import ASK, TOOLS, Json, complete, deployment, streamed
 from tests.support import gemini_wire as wire
+from tests.support.answers import assistant, image_part, text_part, tool_call, tool_result
 
 BASE = "https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-pro"
 PRO = "gemini/gemini-2.5-pro"
@@ -57,7 +58,7 @@ async def test_s1_text(provider: respx.Route, stream: bool) -> None:
     system = {"role": "system", "content": "Be brief."}
     answer = wire.answer(wire.text("Rain, 12 degrees."))
     choice, usage = await ask(provider, answer, stream, system, ASK, temperature=0.5)
-    assert choice["message"] == {"role": "assistant", "content": "Rain, 12 degrees."}
+    assert choice["message"] == assistant("Rain, 12 degrees.")
     assert choice["finish_reason"] == "stop"
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (10, 5, 15)
     body = sent(provider)
@@ -87,16 +88,15 @@ async def test_s1_parallel_tool_calls_and_signed_thoughts_go_up_again(provider: 
     assert (weather["function"]["name"], json.loads(weather["function"]["arguments"])) == ("weather", {"city": "Bern"})
     assert (clock["function"]["name"], json.loads(clock["function"]["arguments"])) == ("clock", {})
     assert weather["id"] != clock["id"]
-    bare = {
-        "role": "assistant",
-        "content": message["content"],
-        "tool_calls": [
+    bare = assistant(
+        message["content"],
+        tool_calls=[
             {"id": c["id"], "type": "function", "function": {k: c["function"][k] for k in ("name", "arguments")}}
             for c in message["tool_calls"]
         ],
-    }
+    )
     for kept in (message, bare):
-        results = [{"role": "tool", "tool_call_id": c["id"], "content": "12"} for c in (weather, clock)]
+        results = [tool_result(c["id"], "12") for c in (weather, clock)]
         await ask(provider, wire.answer(wire.text("12.")), stream, ASK, kept, *results, tools=TOOLS)
         _, model, user = sent(provider)["contents"]
         (signed,) = [part for part in model["parts"] if "thoughtSignature" in part]
@@ -105,11 +105,8 @@ async def test_s1_parallel_tool_calls_and_signed_thoughts_go_up_again(provider: 
 
 
 def called(*calls: tuple[str, str, Json]) -> Json:
-    made = [
-        {"id": i, "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
-        for i, name, given in calls
-    ]
-    return {"role": "assistant", "content": None, "tool_calls": made}
+    made = [tool_call(i, name, json.dumps(given)) for i, name, given in calls]
+    return assistant(None, tool_calls=made)
 
 
 def told(provider: respx.Route) -> list[list[Json]]:
@@ -121,7 +118,7 @@ def told(provider: respx.Route) -> list[list[Json]]:
 
 async def test_s4_results_stand_in_the_order_of_their_calls_before_gemini(provider: respx.Route) -> None:
     """I3: it pairs them by order. A call that stands twice is two calls, each with its own result."""
-    results = [{"role": "tool", "tool_call_id": i, "content": f"result {i}"} for i in ("c", "b", "a")]
+    results = [tool_result(i, f"result {i}") for i in ("c", "b", "a")]
     asked = called(("a", "weather", {"city": "Bern"}), ("b", "weather", {"city": "Rome"}), ("c", "clock", {}))
     await ask(provider, wire.answer(wire.text("12.")), False, ASK, asked, *results, tools=TOOLS)
     calls, given = told(provider)
@@ -137,8 +134,8 @@ async def test_s4_results_stand_in_the_order_of_their_calls_before_gemini(provid
 
 
 async def test_s4_texts_of_a_result_do_not_run_together_before_gemini(provider: respx.Route) -> None:
-    parts = [{"type": "text", "text": each} for each in ("12", "34")]
-    result = {"role": "tool", "tool_call_id": "a", "content": parts}
+    parts = [text_part(each) for each in ("12", "34")]
+    result = tool_result("a", parts)
     await ask(provider, wire.answer(wire.text("12.")), False, ASK, called(("a", "clock", {})), result, tools=TOOLS)
     assert told(provider)[1][0]["response"] == {"content": "12\n34"}
 
@@ -155,8 +152,8 @@ async def test_s6_thoughts_and_cached_tokens(provider: respx.Route, stream: bool
 
 async def test_s1_pictures_and_unknown_fields_go_up(provider: respx.Route) -> None:
     """§1: image parts are translated, fields of the provider's own go up as they are."""
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
-    words = {"type": "text", "text": "What is this?"}
+    image = image_part("data:image/png;base64,aGk=")
+    words = text_part("What is this?")
     message = {"role": "user", "content": [words, image]}
     await ask(provider, wire.answer(wire.text("A lamp.")), False, message, labels={"team": "a"})
     parts = sent(provider)["contents"][0]["parts"]
@@ -169,7 +166,7 @@ async def test_s1_pictures_and_unknown_fields_go_up(provider: respx.Route) -> No
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/secret", "https://example.com/a.png"])
 async def test_s2_no_url_of_a_request_is_fetched(provider: respx.Route, stream: bool, url: str) -> None:
     """§2: litellm would fetch it for a provider that takes no URLs: it is a 400 instead, and nobody is asked."""
-    message = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
+    message = {"role": "user", "content": [image_part(url)]}
     with pytest.raises(InvalidRequest) as caught:
         await (streamed if stream else complete)(deployment(PRO), message)
     assert (caught.value.code, caught.value.param) == ("unsupported_url", "messages[0].content[0]")
@@ -233,10 +230,10 @@ async def test_s7_what_is_no_answer_is_the_upstreams_fault(provider: respx.Route
 @pytest.mark.parametrize("in_result", [False, True])
 async def test_s7_a_part_without_what_it_is_of_is_named(provider: respx.Route, part: Json, in_result: bool) -> None:
     """§7: the error was Python's: "argument of type 'int' is not iterable"."""
-    said: list[Json] = [{"role": "user", "content": [{"type": "text", "text": "Look."}, part]}]
+    said: list[Json] = [{"role": "user", "content": [text_part("Look."), part]}]
     if in_result:
-        call = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
-        asked: Json = {"role": "assistant", "content": None, "tool_calls": [call]}
+        call = tool_call("c", "weather")
+        asked: Json = assistant(None, tool_calls=[call])
         said = [ASK, asked, {**said[0], "role": "tool", "tool_call_id": "c"}]
     with pytest.raises(InvalidRequest, match=f"of type {part['type']} needs"):
         await complete(deployment(PRO), *said)
@@ -267,9 +264,9 @@ async def test_s7_a_tool_without_a_schema_is_named(provider: respx.Route) -> Non
 async def test_s4_i3_results_of_calls_that_share_an_id_name_their_own_tools(provider: respx.Route) -> None:
     """Gemini has no ids: a result says of which tool it is."""
     names = ("weather", "clock")
-    calls = [{"id": "0", "type": "function", "function": {"name": name, "arguments": "{}"}} for name in names]
-    results = [{"role": "tool", "tool_call_id": "0", "content": f"of {name}"} for name in names]
-    asks = {"role": "assistant", "content": None, "tool_calls": calls}
+    calls = [tool_call("0", name) for name in names]
+    results = [tool_result("0", f"of {name}") for name in names]
+    asks = assistant(None, tool_calls=calls)
     await ask(provider, wire.answer(wire.text("Rain.")), False, ASK, asks, *results, tools=TOOLS)
     told = [part["function_response"] for part in sent(provider)["contents"][2]["parts"]]
     assert told == [{"name": name, "response": {"content": f"of {name}"}} for name in names]
@@ -277,8 +274,8 @@ async def test_s4_i3_results_of_calls_that_share_an_id_name_their_own_tools(prov
 
 async def test_s1_a_refusal_of_another_model_goes_up_as_what_it_said(provider: respx.Route) -> None:
     """Gemini has no field for it. What is empty is left out."""
-    said: list[Json] = [{"role": "assistant", "content": None, "refusal": "No."}, {"role": "user", "content": "Why?"}]
-    empty: Json = {"role": "assistant", "content": ""}
+    said: list[Json] = [assistant(None, refusal="No."), {"role": "user", "content": "Why?"}]
+    empty: Json = assistant("")
     await ask(provider, wire.answer(wire.text("Well.")), False, ASK, *said, empty)
     assert sent(provider)["contents"][1:] == [
         {"role": "model", "parts": [{"text": "No."}]},

@@ -24,6 +24,7 @@ from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.lookup.segments import INSTRUCTIONS
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, contents, in_force, listed, message, turn
+from tests.support.answers import assistant, system, tool_call, user
 
 
 async def test_an_edited_message_branches_and_the_head_is_the_latest_committed_turn(
@@ -47,7 +48,7 @@ async def test_an_edited_message_branches_and_the_head_is_the_latest_committed_t
 
 async def test_a_resend_sees_every_branch_and_a_delta_only_the_heads(store: ConversationStore, tenant: str) -> None:
     ref = ConversationRef("conv_" + tenant)
-    old, new = ({"role": "system", "content": "old"},), ({"role": "system", "content": "new"},)
+    old, new = (system("old"),), (system("new"),)
     first = turn(tenant, "conv_" + tenant, "q1", ["a1", "sibling"], created=True, instructions=old)
     await store.commit(first)
     assert first.turn is not None
@@ -140,7 +141,7 @@ async def test_whole_turns_are_read_the_latest_always_and_older_ones_up_to_max_b
 async def test_big_tool_results_count_as_little_as_they_can_be_reduced_to(
     store: ConversationStore, tenant: str
 ) -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    call = tool_call("c", "f")
     step = [message("assistant", None, tool_calls=[call]), message("tool", "x" * 50_000, tool_call_id="c")]
     talk = [each for n in range(10) for each in (message("user", f"q{n}"), *step, message("assistant", f"a{n}"))]
     talk = [replace(each, message_id=new_id("msg_")) for each in talk]
@@ -227,11 +228,9 @@ async def test_the_same_edit_by_two_at_once_is_stored_once(
     await store.commit(turn(tenant, conversation, "q2", ["a2"]))
     assert first.turn is not None
     shared = first.turn.answers[0]
-    edit = [{"role": "user", "content": "edit"}, {"role": "assistant", "content": "mine"}]
+    edit = [user("edit"), assistant("mine")]
     for question, answer in (("q7", "a7"), ("q8", "a8"), ("q8", "a8 again")):
-        new = tuple(
-            new_message(body).stored_as(new_id("msg_"), NOW) for body in [*edit, {"role": "user", "content": question}]
-        )
+        new = tuple(new_message(body).stored_as(new_id("msg_"), NOW) for body in [*edit, user(question)])
         place = {"at_head": False, "parent_id": shared.message.message_id, "base": shared.digest}
         await store.commit(turn(tenant, conversation, answers=[answer], new_messages=new, **place))
     found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
@@ -256,7 +255,7 @@ async def test_an_edit_by_two_at_once_in_other_white_space_stays_as_each_was_sen
     assert first.turn is not None
     shared = first.turn.answers[0]
     for question in ("edit", " edit\n"):
-        new = (new_message({"role": "user", "content": question}).stored_as(new_id("msg_"), NOW),)
+        new = (new_message(user(question)).stored_as(new_id("msg_"), NOW),)
         place = {"at_head": False, "parent_id": shared.message.message_id, "base": shared.digest}
         await store.commit(turn(tenant, conversation, answers=["ok"], new_messages=new, **place))
     found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)

@@ -22,11 +22,12 @@ from gateway.storage.database.sqlite import DatabaseTransactions, open_transacti
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns import steps
 from tests.integration.commits import NOW, contents, message, turn
+from tests.support.answers import tool_call, user
 from tests.support.schemas import bring_up
 
 STEPS, MESSAGES = schema.reasoning_events, schema.messages
-CALL = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": '{"q": 1}'}}
-OTHER = {"id": "call_2", "type": "function", "function": {"name": "fetch", "arguments": '{"q": 2}'}}
+CALL = tool_call("call_1", "search", '{"q": 1}')
+OTHER = tool_call("call_2", "fetch", '{"q": 2}')
 
 
 def asked() -> list[ConversationMessage]:
@@ -121,9 +122,7 @@ async def test_items_that_are_added_are_steps_too(transactions: DatabaseTransact
 
     records = ConversationRecords(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
     call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
-    made = await records.create(
-        tenant, NewConversation("conv_i" + tenant, {}, parse_items([{"role": "user", "content": "q"}])), "req_0"
-    )
+    made = await records.create(tenant, NewConversation("conv_i" + tenant, {}, parse_items([user("q")])), "req_0")
     await records.add_items(tenant, made.conversation_id, parse_items([call]), "req_1")
     output = {"type": "function_call_output", "call_id": "c1", "output": "there"}
     await records.add_items(tenant, made.conversation_id, parse_items([output]), "req_2")
@@ -235,7 +234,7 @@ async def test_very_many_steps_cost_less_than_twice_their_messages(
     parent: str | None = None
     size = 0
     for number in range(120):
-        call = {"id": f"c{number}", "type": "function", "function": {"name": "look", "arguments": f'{{"n": {number}}}'}}
+        call = tool_call(f"c{number}", "look", f'{{"n": {number}}}')
         called = message("assistant", None, tool_calls=[call])
         result = message("tool", f"row {number} of the table: " + "value " * 20, tool_call_id=f"c{number}")
         size += sum(len(jsons.dumps_text(each.body)) for each in (called, result))

@@ -23,6 +23,7 @@ from gateway.storage.database.finish import finish
 from gateway.storage.lookup import path_cache
 from tests.properties.materials import words
 from tests.properties.running import CASES, FACTS
+from tests.support.answers import assistant, function_tool, image_part, system, text_part, tool_call, tool_result, user
 from tests.support.in_process import InProcess
 from tests.support.marks import few_or_many
 
@@ -76,21 +77,18 @@ async def _close(side: Side) -> None:
         await each.close()
 
 
-def _user(rng: random.Random) -> Json:
+def _user(rng: random.Random) -> Any:
     text = words(rng, rng.choice((5, 60, 900)))
-    picture = {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "low"}}
-    parts = [{"type": "text", "text": text}]
+    picture = image_part("https://example.org/a.png", detail="low")
+    parts = [text_part(text)]
     content = rng.choice((text, text, parts, [*parts, picture], f' {text}"\\}}]}},{{"role" \n'))
-    return {"role": "user", "content": content}
+    return user(content)
 
 
 def _step(rng: random.Random, number: int) -> list[Json]:
-    call = {"id": f"call_{number}", "type": "function", "function": {"name": "read", "arguments": '{"a":[{"b":1}]}'}}
+    call = tool_call(f"call_{number}", "read", '{"a":[{"b":1}]}')
     result = words(rng, rng.choice((5, 300, 1500)))
-    return [
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": call["id"], "content": result},
-    ]
+    return [assistant(None, tool_calls=[call]), tool_result(call["id"], result)]
 
 
 def _written(rng: random.Random, body: Json) -> bytes:
@@ -132,9 +130,9 @@ def _as_sent(rng: random.Random, view: list[Json]) -> list[Json]:
     if odd < 0.04:
         return [each for each in view if each["role"] != "tool" or rng.random() < 0.7]
     if odd < 0.06:
-        return [*view, {"role": "assistant", "content": "It is"}]
+        return [*view, assistant("It is")]
     if odd < 0.08:
-        return [*before, {"role": "system", "content": "It is Monday."}, last]
+        return [*before, system("It is Monday."), last]
     if odd < 0.1:
         return [{"role": "developer", "content": "Be brief."}, *view]
     if odd < 0.13:
@@ -202,10 +200,10 @@ async def play(seed: int, folder: Path) -> int:
     finished = rng.random() < 0.7
     bare = await _side(folder, f"bare{seed}", 1, remembers=False, finished=finished)
     kept = await _side(folder, f"kept{seed}", 2, remembers=True, finished=finished)
-    view: list[Json] = [{"role": "system", "content": words(rng, 700)}] if rng.random() < 0.7 else []
+    view: list[Json] = [system(words(rng, 700))] if rng.random() < 0.7 else []
     view.append(_user(rng))
     tools = rng.random() < 0.7
-    definitions = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]
+    definitions = [function_tool("read", parameters={"type": "object"})]
     named, home = rng.random() < 0.3, rng.randrange(2)
     try:
         for number in range(REQUESTS):
@@ -248,13 +246,13 @@ async def _play_long(seed: int, folder: Path) -> int:
     kept = await _side(folder, f"kept{seed}", 2, remembers=True, finished=finished, context=NARROW)
     view: list[Json] = []
     for number in range(80):
-        view.append({"role": "user", "content": f"{rng.choice(('Always', 'And'))} {words(rng, rng.choice((60, 300)))}"})
+        view.append(user(f"{rng.choice(('Always', 'And'))} {words(rng, rng.choice((60, 300)))}"))
         view += _step(rng, number) if tools and rng.random() < 0.3 else []
-        view.append({"role": "assistant", "content": words(rng, rng.choice((40, 300)))})
+        view.append(assistant(words(rng, rng.choice((40, 300)))))
     used = 0
     try:
         for number in range(REQUESTS):
-            question = {"role": "user", "content": f"{words(rng, 20)} {view[rng.randrange(len(view))].get('content')}"}
+            question = user(f"{words(rng, 20)} {view[rng.randrange(len(view))].get('content')}")
             question["content"] = question["content"][:600]
             view.append(question)
             reply = {"content": words(rng, 60)}

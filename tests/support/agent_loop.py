@@ -3,21 +3,19 @@
 from typing import Any
 
 from gateway.core.errors import UpstreamUnreachable
+from tests.support.answers import assistant, function_tool, tool_call, tool_result, user
 from tests.support.in_process import InProcess
 
 Json = dict[str, Any]
-TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
+TOOLS = [function_tool("search", parameters={"type": "object"})]
 
 
 def step(number: int, text: str | list[str]) -> tuple[Json, list[Json]]:
     """A call of each tool, and the results."""
     texts = [text] if isinstance(text, str) else text
-    calls = [
-        {"id": f"c{number}_{n}", "type": "function", "function": {"name": f"search{n or ''}", "arguments": "{}"}}
-        for n in range(len(texts))
-    ]
-    results = [{"role": "tool", "tool_call_id": f"c{number}_{n}", "content": each} for n, each in enumerate(texts)]
-    return {"role": "assistant", "content": None, "tool_calls": calls}, results
+    calls = [tool_call(f"c{number}_{n}", f"search{n or ''}") for n in range(len(texts))]
+    results = [tool_result(f"c{number}_{n}", each) for n, each in enumerate(texts)]
+    return assistant(None, tool_calls=calls), results
 
 
 class Agent:
@@ -52,7 +50,7 @@ class Agent:
 
     async def turn(self, question: str, texts: list[Any], *, first: int = 0, **more: Any) -> Json:
         """A question, and a step for each text; the answer to the last of them."""
-        messages: list[Json] = [{"role": "user", "content": question}]
+        messages: list[Json] = [user(question)]
         for number, text in enumerate(texts, first):
             self.reply, results = step(number, text)
             await self.send(*messages, **more)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import httpx
 
+from tests.support.answers import assistant, function_tool, tool_result, user
 from tests.support.documents import keeper, prose
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -16,9 +17,7 @@ from tests.support.sse import chunks_of, messages_of
 Json = dict[str, Any]
 How = Literal["id", "session", "resend", "resend_by_id"]
 HOWS: tuple[How, ...] = ("id", "session", "resend", "resend_by_id")
-TOOLS: list[Json] = [
-    {"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {}}}}
-]
+TOOLS: list[Json] = [function_tool("search", parameters={"type": "object", "properties": {}})]
 
 
 @dataclass
@@ -45,16 +44,16 @@ class AgentSession:
 
     def turn(self, question: str, results: Sequence[str], answer: str, **more: Any) -> None:
         """A question, one tool step for each of the results, and the answer. `more` goes into the first request."""
-        new = [{"role": "user", "content": question}]
+        new = [user(question)]
         for result in results:
             self.calls += 1
             arguments = json.dumps({"query": question, "page": self.calls})
             function = {"name": "search", "arguments": arguments}
             call: Json = {"id": f"call_{self.name}_{self.calls}", "type": "function", "function": function}
-            self.upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [call]})
+            self.upstream.reply(message=assistant(None, tool_calls=[call]))
             self.ask(new, **more)
             more = {}
-            new = [{"role": "tool", "tool_call_id": call["id"], "content": result}]
+            new = [tool_result(call["id"], result)]
         self.upstream.reply(text=answer)
         self.ask(new, **more)
 

@@ -16,14 +16,44 @@ from tests.support.sockets import post
 Json = dict[str, Any]
 
 
-def user(content: Any) -> Any:
+def user(content: Any, **more: Any) -> Any:
     """A user message; `Any`, since the SDK's own types for messages are narrower than what goes over the wire."""
-    return {"role": "user", "content": content}
+    return {"role": "user", "content": content, **more}
 
 
-def assistant(content: str) -> Json:
+def assistant(content: Any, **more: Any) -> Json:
     """An assistant's message as the gateway sends it again."""
-    return {"role": "assistant", "content": content}
+    return {"role": "assistant", "content": content, **more}
+
+
+def system(content: Any) -> Any:
+    """A system message."""
+    return {"role": "system", "content": content}
+
+
+def tool_result(call_id: Any, content: Any) -> Json:
+    """What a tool said to a call."""
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def tool_call(call_id: Any, name: Any, arguments: Any = "{}") -> Json:
+    """A call of a function."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def function_tool(name: Any, **more: Any) -> Json:
+    """A function among a request's tools."""
+    return {"type": "function", "function": {"name": name, **more}}
+
+
+def text_part(text: Any, **more: Any) -> Json:
+    """A part of a content, for chats and for Anthropic's."""
+    return {"type": "text", "text": text, **more}
+
+
+def image_part(url: Any, **more: Any) -> Json:
+    """A picture by its URL."""
+    return {"type": "image_url", "image_url": {"url": url, **more}}
 
 
 def usage_of(prompt: int, completion: int, **details: Any) -> Json:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support import anthropic_wire as wire
+from tests.support.answers import assistant, text_part
 
 Json = dict[str, Any]
 DONE = b"[DONE]"
@@ -54,7 +55,7 @@ def answer(message: Json, finish: str = "stop", usage: Any = USAGE, **top: Any) 
 
 def thought(text: str) -> Json:
     """A part of a content, as Mistral's models think."""
-    return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
+    return {"type": "thinking", "thinking": [text_part(text)]}
 
 
 def ended(finish: str, usage: Any = USAGE) -> list[Any]:
@@ -68,7 +69,7 @@ def call(call_id: Any, name: Any, arguments: Any, **more: Any) -> Json:
 def pieces(*deltas: Any, finish: str = "tool_calls") -> list[Any]:
     """A stream of calls: each is the list of pieces that come together."""
     return [
-        chunk({"role": "assistant", "content": None}),
+        chunk(assistant(None)),
         *(chunk({"tool_calls": each if isinstance(each, list) else [each]}) for each in deltas),
         *ended(finish),
     ]
@@ -91,13 +92,13 @@ def calling(whole: Sequence[Json], *deltas: Any, calls: Any = (F, G), **more: An
 
 def failing(*events: Any, whole: Any = None, fails: str = DOWN["message"], **more: Any) -> Odd:
     """A failure behind the text `half`."""
-    said = chunk({"role": "assistant", "content": "half"})
+    said = chunk(assistant("half"))
     return Odd(whole=whole, events=[said, *events], fails=fails, text="half", **more)
 
 
 def counted(usage: Any, found: Json | None) -> Odd:
     """A text, and what its upstream says of usage."""
-    events = [chunk({"role": "assistant", "content": "so it is"}), *ended("stop", usage)]
+    events = [chunk(assistant("so it is")), *ended("stop", usage)]
     return Odd(whole=answer({"content": "so it is"}, usage=usage), events=events, text="so it is", usage=found)
 
 
@@ -358,7 +359,7 @@ CALLS: dict[str, Odd] = {
     "a call as there were before tools": Odd(
         whole=answer({"function_call": {"name": "f", "arguments": X}}, "function_call"),
         events=[
-            chunk({"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": ""}}),
+            chunk(assistant(None, function_call={"name": "f", "arguments": ""})),
             chunk({"function_call": {"arguments": X}}),
             *ended("function_call"),
         ],
@@ -462,15 +463,11 @@ SIGNS: dict[str, Odd] = {
         ids=("a",),
     ),
 }
-IN_PARTS = [{"type": "text", "text": "so "}, {"type": "text", "text": "it is"}]
+IN_PARTS = [text_part("so "), text_part("it is")]
 TEXTS: dict[str, Odd] = {
     "in parts": Odd(
         whole=answer({"content": IN_PARTS}),
-        events=[
-            chunk({"role": "assistant", "content": [{"type": "text", "text": "so "}]}),
-            chunk({"content": [{"type": "text", "text": "it is"}]}),
-            *ended("stop"),
-        ],
+        events=[chunk(assistant([text_part("so ")])), chunk({"content": [text_part("it is")]}), *ended("stop")],
         text="so it is",
     ),
     "a refusal": Odd(
@@ -481,7 +478,7 @@ TEXTS: dict[str, Odd] = {
     "thoughts beside it": Odd(
         whole=answer({"content": [thought("hm"), *IN_PARTS]}),
         events=[
-            chunk({"role": "assistant", "content": ""}),
+            chunk(assistant("")),
             *(chunk({"content": [thought(piece)]}) for piece in "hm"),
             *(chunk({"content": piece}) for piece in (IN_PARTS, "")),
             *ended("stop"),
@@ -503,7 +500,7 @@ TEXTS: dict[str, Odd] = {
     "notices beside it": Odd(
         events=[
             {"message": "processing"},
-            chunk({"role": "assistant", "content": "so "}),
+            chunk(assistant("so ")),
             {"status": "queued", "message": "still processing"},
             chunk({"content": "it is"}),
             *ended("stop")[:2],
@@ -514,10 +511,7 @@ TEXTS: dict[str, Odd] = {
     ),
     "a message in the place of a delta": Odd(
         events=[
-            {
-                **chunk(),
-                "choices": [BROKEN | {"message": {"role": "assistant", "content": "so it is"}, "finish_reason": None}],
-            },
+            {**chunk(), "choices": [BROKEN | {"message": assistant("so it is"), "finish_reason": None}]},
             *ended("stop"),
         ],
         text="so it is",

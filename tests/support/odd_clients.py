@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.answers import Json, exact
+from tests.support.answers import Json, assistant, exact, function_tool, text_part, tool_result, user
 from tests.support.messages import events_of
 from tests.support.strict_responses import check_response, read_events
 
@@ -40,8 +40,8 @@ class ChatClient:
     headers: dict[str, str] = {}  # noqa: RUF012
 
     def asked(self, text: str) -> Json:
-        tools = [{"type": "function", "function": {"name": name, "parameters": SCHEMA}} for name in TOOLS]
-        return {"messages": [{"role": "user", "content": text}], "tools": tools}
+        tools = [function_tool(name, parameters=SCHEMA) for name in TOOLS]
+        return {"messages": [user(text)], "tools": tools}
 
     def next(self, body: Json, heard: Heard) -> Json:
         """The request that sends all of it again, with results of its calls."""
@@ -52,8 +52,8 @@ class ChatClient:
         return {**body, "messages": self.results(heard), "conversation": heard.conversation}
 
     def results(self, heard: Heard) -> list[Json]:
-        found = [{"role": "tool", "tool_call_id": call[0], "content": "r"} for call in heard.calls]
-        return found or [{"role": "user", "content": "go on"}]
+        found = [tool_result(call[0], "r") for call in heard.calls]
+        return found or [user("go on")]
 
     def whole(self, answer: httpx.Response, *, strictly: bool = True) -> Heard:
         body = exact(answer.text)
@@ -67,7 +67,7 @@ class ChatClient:
         ended = blocks[-1] == "data: [DONE]"
         chunks = [exact(each.removeprefix("data: ")) for each in blocks if each != "data: [DONE]"]
         error = chunks.pop()["error"]["message"] if "error" in chunks[-1] else None
-        message: Json = {"role": "assistant", "content": None}
+        message: Json = assistant(None)
         calls: dict[int, Json] = {}
         for delta in (choice["delta"] for each in chunks for choice in each["choices"]):
             if delta.get("content"):
@@ -115,7 +115,7 @@ class ResponsesClient:
 
     def asked(self, text: str) -> Json:
         tools = [{"type": "function", "name": name, "parameters": SCHEMA} for name in TOOLS]
-        return {"input": [{"role": "user", "content": text}], "tools": tools}
+        return {"input": [user(text)], "tools": tools}
 
     def next(self, body: Json, heard: Heard) -> Json:
         return {**body, "input": [*body["input"], *heard.said, *self.results(heard)]}
@@ -125,7 +125,7 @@ class ResponsesClient:
 
     def results(self, heard: Heard) -> list[Json]:
         found = [{"type": "function_call_output", "call_id": call[0], "output": "r"} for call in heard.calls]
-        return found or [{"role": "user", "content": "go on"}]
+        return found or [user("go on")]
 
     def whole(self, answer: httpx.Response, *, strictly: bool = True) -> Heard:
         body = exact(answer.text)
@@ -176,20 +176,17 @@ class MessagesClient:
 
     def asked(self, text: str) -> Json:
         tools = [{"name": name, "input_schema": SCHEMA} for name in TOOLS]
-        return {"max_tokens": 100, "messages": [{"role": "user", "content": text}], "tools": tools}
+        return {"max_tokens": 100, "messages": [user(text)], "tools": tools}
 
     def next(self, body: Json, heard: Heard) -> Json:
-        return {
-            **body,
-            "messages": [*body["messages"], {"role": "assistant", "content": heard.said}, *self.results(heard)],
-        }
+        return {**body, "messages": [*body["messages"], assistant(heard.said), *self.results(heard)]}
 
     def delta(self, body: Json, heard: Heard) -> Json:
         return {**body, "messages": self.results(heard), "conversation": heard.conversation}
 
     def results(self, heard: Heard) -> list[Json]:
         found: list[Json] = [{"type": "tool_result", "tool_use_id": call[0], "content": "r"} for call in heard.calls]
-        return [{"role": "user", "content": found or [{"type": "text", "text": "go on"}]}]
+        return [user(found or [text_part("go on")])]
 
     def whole(self, answer: httpx.Response, *, strictly: bool = True) -> Heard:
         body = exact(answer.text)
@@ -222,7 +219,7 @@ class MessagesClient:
             if block["type"] == "tool_use":
                 block.pop("text", None)
                 block["input"] = json.loads(written or "{}") if error is None else {}
-            if block != {"type": "text", "text": ""}:
+            if block != text_part(""):
                 said.append(block)
         heard = self._heard(events[0]["message"], said, last)
         heard.error, heard.ended = error, error is None

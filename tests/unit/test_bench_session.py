@@ -6,10 +6,9 @@ import pytest
 
 from benchmarks.session.figures import Prompt, Tariff, prompts, summary
 from benchmarks.session.talk import berth, owner, result, turns
+from tests.support.answers import user
 
-A, B, C, X = (
-    {"role": "user", "content": letter * size} for letter, size in (("a", 10), ("b", 20), ("c", 30), ("x", 5))
-)
+A, B, C, X = (user(letter * size) for letter, size in (("a", 10), ("b", 20), ("c", 30), ("x", 5)))
 TARIFF = Tariff("t", Decimal(10), Decimal(1), Decimal(12), least=20)
 
 

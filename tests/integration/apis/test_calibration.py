@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, usage_of, user
+from tests.support.answers import Json, function_tool, usage_of, user
 from tests.support.documents import keeper, lamps, prompt_tokens, text_of, tokens
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -19,14 +19,11 @@ WINDOW, RESERVED = 6000, 500
 DOCUMENT = lamps(900)
 MODEL_INFO = {"max_input_tokens": WINDOW - RESERVED, "context_window": WINDOW, "max_output_tokens": RESERVED}
 TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": f"look_{number}",
-            "description": "Looks after a lamp and after its keeper. " * 4,
-            "parameters": {"type": "object", "properties": {"lamp": {"type": "string", "description": "which one"}}},
-        },
-    }
+    function_tool(
+        f"look_{number}",
+        description="Looks after a lamp and after its keeper. " * 4,
+        parameters={"type": "object", "properties": {"lamp": {"type": "string", "description": "which one"}}},
+    )
     for number in range(8)
 ]
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "lamp", "schema": TOOLS[0]["function"]}}

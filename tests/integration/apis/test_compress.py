@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, assistant, exact, stored, user
+from tests.support.answers import Json, assistant, exact, function_tool, stored, system, text_part, tool_result, user
 from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.factory import shared_gateway
 from tests.support.gateway_process import REPOSITORY, GatewayProcess
@@ -24,11 +24,9 @@ LEFT = "0.0006"
 BUDGET = 4096 - 512
 DOCS = REPOSITORY / "docs" / "compress.md"
 MAIL = "ann.lee@mail.example.org"
-TOOLS: list[Json] = [
-    {"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}
-]
+TOOLS: list[Json] = [function_tool("read", parameters={"type": "object", "properties": {}})]
 ANTHROPIC_TOOLS: list[Json] = [{"name": "read", "input_schema": {"type": "object", "properties": {}}}]
-SYSTEM: Json = {"role": "system", "content": "You keep the lamps."}
+SYSTEM: Json = system("You keep the lamps.")
 ADDED = {"messages", "tokens_before", "tokens_after", "response_metadata"}
 
 
@@ -76,14 +74,8 @@ def steps(number: int, words: int = 200) -> list[Json]:
     said = [SYSTEM, user("Who keeps lamp 41?")]
     for n in range(number):
         function = {"name": "read", "arguments": json.dumps({"page": n})}
-        said.append(
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [{"id": f"c{n}", "type": "function", "function": function}],
-            }
-        )
-        said.append({"role": "tool", "tool_call_id": f"c{n}", "content": f"page {n}\n" + prose(n, words)})
+        said.append(assistant(None, tool_calls=[{"id": f"c{n}", "type": "function", "function": function}]))
+        said.append(tool_result(f"c{n}", f"page {n}\n" + prose(n, words)))
     return said
 
 
@@ -93,7 +85,7 @@ def blocks(said: Sequence[Json]) -> list[Json]:
     for message in said[1:]:
         if message["role"] == "tool":
             result = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
-            found.append({"role": "user", "content": [result]})
+            found.append(user([result]))
         elif message["role"] == "assistant":
             call = message["tool_calls"][0]
             used = {
@@ -102,7 +94,7 @@ def blocks(said: Sequence[Json]) -> list[Json]:
                 "name": "read",
                 "input": json.loads(call["function"]["arguments"]),
             }
-            found.append({"role": "assistant", "content": [used]})
+            found.append(assistant([used]))
         else:
             found.append(message)
     return found
@@ -193,9 +185,9 @@ def test_s13_11_anthropics_messages_come_back_in_their_words(house: GatewayProce
     call = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {"page": 1}}
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "no such page", "is_error": True}
     said: list[Json] = [
-        {"role": "user", "content": "Who keeps lamp 41?"},
-        {"role": "assistant", "content": [thought, call]},
-        {"role": "user", "content": [{**result, "cache_control": {"type": "ephemeral"}}]},
+        user("Who keeps lamp 41?"),
+        assistant([thought, call]),
+        user([{**result, "cache_control": {"type": "ephemeral"}}]),
     ]
     for model in ("claude", "small"):
         told = fitted(house, model=model, messages=said)
@@ -220,7 +212,7 @@ def test_s13_11_what_a_pass_leaves_stays_in_anthropics_words_for_any_model(house
     """Whoever asks the model words it: errors, results of a search and marks for caches are in Anthropic's words, also
     where the gateway itself would ask that model by a chat."""
     mark = {"cache_control": {"type": "ephemeral"}}
-    found: list[Json] = [{"type": "text", "text": "Ann keeps it."}]
+    found: list[Json] = [text_part("Ann keeps it.")]
     results: list[Json] = [
         {"type": "tool_result", "tool_use_id": "toolu_1", "content": "no such page", "is_error": True},
         {
@@ -233,7 +225,7 @@ def test_s13_11_what_a_pass_leaves_stays_in_anthropics_words_for_any_model(house
     calls = [
         {"type": "tool_use", "id": result["tool_use_id"], "name": "read", "input": {"page": 1}} for result in results
     ]
-    said = [*blocks(steps(30)), {"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+    said = [*blocks(steps(30)), assistant(calls), user(results)]
     told = fitted(house, messages=said, system=[{"type": "text", "text": "You keep the lamps.", **mark}])
     assert told["tokens_after"] <= BUDGET < told["tokens_before"]
     assert told["messages"][-2:] == said[-2:]
@@ -260,7 +252,7 @@ def test_s13_11_a_named_conversation_stands_in_front(house: GatewayProcess, upst
         ({"messages": []}, "messages"),
         ({"messages": "hi"}, "messages"),
         ({"messages": [7]}, "messages[0]"),
-        ({"messages": [{"role": "tool", "tool_call_id": "c", "content": "x"}]}, "messages[0]"),
+        ({"messages": [tool_result("c", "x")]}, "messages[0]"),
         ({"messages": [user([{"type": "tool_result", "tool_use_id": 7}])]}, "messages[0].content[0].tool_use_id"),
         ({"tools": "read"}, "tools"),
         ({"context": 7}, "context"),
@@ -284,7 +276,7 @@ def test_s7_what_cannot_be_served_says_so(house: GatewayProcess, upstream: MockU
     assert post(house, {**body, "conversation": "conv_none"}).status_code == 404
     long = post(house, {**body, "messages": [user("word " * 9000)], "context": {"max_input_tokens": 50}})
     assert long.json()["error"]["code"] == "context_length_exceeded"
-    described = [{"type": "function", "function": {"name": "read", "description": "word " * 9000}}]
+    described = [function_tool("read", description="word " * 9000)]
     elsewhere = post(house, {**body, "tools": described})  # it is sent to `small`, whoever has room for it here
     assert elsewhere.json()["error"]["code"] == "context_length_exceeded"
     assert house.post("/compress", content=b"{", key=OTHER).status_code == 400
@@ -311,7 +303,7 @@ async def test_s13_11_litellms_guardrail_of_the_docs(house: GatewayProcess, monk
     assert told["messages"][-1] == long[-1]
     assert (told["tools"], told["metadata"]) == (TOOLS, {})
     native = await hooked(model="claude", messages=blocks(long), system="Be brief.", tools=ANTHROPIC_TOOLS)
-    assert native["system"] == [{"type": "text", "text": "Be brief."}]
+    assert native["system"] == [text_part("Be brief.")]
     assert native["messages"][-1] == blocks(long)[-1] != native["messages"][1]
     assert (await hooked(model="unknown", messages=long))["messages"] == long
     monkeypatch.setenv("GATEWAY_URL", f"http://127.0.0.1:{free_port()}")

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.answers import image_part, system, tool_call, tool_result, user
 from tests.support.gateway_here import lines_at_once
 from tests.support.gateway_process import GatewayProcess
 
@@ -17,13 +18,13 @@ MAX_LINES = 80
 
 def images(count: int) -> Messages:
     """One message of so many pictures."""
-    image: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
-    return [{"role": "user", "content": count * [image]}]
+    image: Any = image_part("data:image/png;base64,AAAA", detail="low")
+    return [user(count * [image])]
 
 
 def systems(count: int) -> Messages:
     """System messages before a question."""
-    return [*({"role": "system", "content": f"be {n}"} for n in range(count)), {"role": "user", "content": "hi"}]
+    return [*(system(f"be {n}") for n in range(count)), user("hi")]
 
 
 def turns(count: int) -> Messages:
@@ -33,12 +34,9 @@ def turns(count: int) -> Messages:
 
 def results(count: int) -> Messages:
     """Results of tools, and their calls."""
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    step: Messages = [
-        {"role": "assistant", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c", "content": "done"},
-    ]
-    return [{"role": "user", "content": "go"}, *(count // 2 * step)]
+    call = tool_call("c", "f")
+    step: Messages = [{"role": "assistant", "tool_calls": [call]}, tool_result("c", "done")]
+    return [user("go"), *(count // 2 * step)]
 
 
 @pytest.mark.parametrize("messages", [images, systems, turns, results])

@@ -8,7 +8,7 @@ import pytest
 from anthropic import APIStatusError
 
 from tests.support import anthropic_wire as wire
-from tests.support.answers import Json, ok
+from tests.support.answers import Json, assistant, function_tool, ok, text_part, tool_call, tool_result, user
 from tests.support.documents import pdf
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -24,7 +24,7 @@ WINDOW = 3000
 STEPS, LINES = 6, 60
 ENABLED: Any = {"type": "enabled", "budget_tokens": 1024}
 ADAPTIVE: Any = {"type": "adaptive"}
-USER: Json = {"role": "user", "content": "Which keeper signed the ledger?"}
+USER: Json = user("Which keeper signed the ledger?")
 MARK = {"cache_control": {"type": "ephemeral"}}
 
 
@@ -57,16 +57,16 @@ def test_s10_10_a_tool_loop(
     """§10.10: a client that sends all of a tool loop again is never refused; where all fits, no thought is lost."""
     told: list[Json] = []
     model = signing(provider, told)
-    said: list[Json] = [{"role": "user", "content": [{**wire.text(str(USER["content"])), **MARK}]}]
+    said: list[Json] = [user([{**wire.text(str(USER["content"])), **MARK}])]
     most = 200 if name == "small" else 2000
     body = {"model": name, "max_tokens": most, "tools": [TOOL], "thinking": thinking, "system": "Look it up."}
     for step in range(STEPS):
         told[:] = [wire.text("Let me look."), wire.tool_use(f"toolu_{step}", "weather", city=str(step))]
         answer = ask(house, {**body, "messages": said}, stream=stream)
-        said.append({"role": "assistant", "content": answer["content"]})
+        said.append(assistant(answer["content"]))
         page = "\n".join(f"Lamp {step}-{n} was lit by keeper number {step * LINES + n}." for n in range(LINES))
         result = {"type": "tool_result", "tool_use_id": f"toolu_{step}", "content": page}
-        said.append({"role": "user", "content": [result]})
+        said.append(user([result]))
     told[:] = [wire.text("Keeper 12.")]
     answer = ask(house, {**body, "messages": said}, stream=stream)
     assert answer["content"][-1]["text"] == "Keeper 12."
@@ -89,8 +89,8 @@ def test_s10_11_no_rounds_stand_before_signed_thoughts(
     old = "\n".join(f"Lamp {n} was lit by keeper number {n}." for n in range(400))
     body: Json = {"max_tokens": 1500, "tools": [TOOL], "context": {"recall": wanted}, **more}
     call, result = wire.tool_use("toolu_1", "weather", city="Bern"), {"type": "tool_result", "tool_use_id": "toolu_1"}
-    said = [USER, {"role": "assistant", "content": [call]}, {"role": "user", "content": [{**result, "content": old}]}]
-    said += [{"role": "assistant", "content": "Much."}, {"role": "user", "content": "Go on."}]
+    said = [USER, assistant([call]), user([{**result, "content": old}])]
+    said += [assistant("Much."), user("Go on.")]
     ask(house, {**body, "model": "roomy", "messages": said}, stream=False)
     names = [tool["name"] for tool in provider.last.body["tools"]]
     assert names == (["weather", "recall"] if offered else ["weather"])
@@ -105,7 +105,7 @@ def test_s10_9_errors_are_as_they_came(house: GatewayProcess, provider: MockProv
     ):
         provider.fail(status, said, retry_after="7")
         with sdk(house) as client, pytest.raises(APIStatusError) as raised:
-            client.messages.create(model="claude", max_tokens=10, messages=[{"role": "user", "content": "hi"}])
+            client.messages.create(model="claude", max_tokens=10, messages=[user("hi")])
         assert raised.value.status_code == status
         assert raised.value.body == said
         assert raised.value.response.headers["retry-after"] == "7"
@@ -127,7 +127,7 @@ def test_s10_9_blocks_of_its_own_and_betas(house: GatewayProcess, provider: Mock
         assert provider.last.headers["anthropic-beta"] == "new-2026"
         assert provider.last.headers["x-api-key"] == "sk-ant"
         assert (provider.last.body["tools"], provider.last.body["top_k"]) == ([hosted], 3)
-        said = [USER, {"role": "assistant", "content": answer["content"]}, {"role": "user", "content": "And Basel?"}]
+        said = [USER, assistant(answer["content"]), user("And Basel?")]
         ask(house, {**body, "messages": said}, stream=stream)
         found = provider.last.body["messages"][1]["content"]
         assert [block["type"] for block in found] == [block["type"] for block in searched]
@@ -153,7 +153,7 @@ def test_s10_9_an_overflow_keeps_its_figures(house: GatewayProcess, provider: Mo
     said = wire.error("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum")
     provider.claude = lambda body: Answer(400, JSON, (json.dumps(said).encode(),))
     with sdk(house) as client, pytest.raises(APIStatusError) as raised:
-        client.messages.create(model="claude", max_tokens=10, messages=[{"role": "user", "content": "hi"}])
+        client.messages.create(model="claude", max_tokens=10, messages=[user("hi")])
     assert (raised.value.status_code, raised.value.body) == (400, said)
 
 
@@ -175,7 +175,7 @@ def test_s1_a_document_of_text_goes_up_as_it_came(house: GatewayProcess, provide
     read = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": page}}
     inside: list[Json] = [*blocks[:2], read]
     result = {"type": "tool_result", "tool_use_id": "t1", "content": inside}
-    said = [USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    said = [USER, assistant([use]), user([result])]
     for name, stream in (("claude", False), ("small", True)):
         ask(house, {"model": name, "max_tokens": 200, "messages": said, "tools": [TOOL]}, stream=stream)
         (sent,) = provider.last.body["messages"][2]["content"]
@@ -193,7 +193,7 @@ def test_s1_7_citations_in_a_stream(house: GatewayProcess, provider: MockProvide
     """§1.7: the official SDK hears them in the stream, and what it sends again goes up as it came."""
     place = {"type": "char_location", "cited_text": "x", "document_index": 0, "document_title": "t"}
     cited = {**place, "start_char_index": 0, "end_char_index": 1, "file_id": None}
-    empty: Json = {"type": "text", "text": "", "citations": []}
+    empty: Json = text_part("", citations=[])
     deltas: list[list[Json]] = [
         [{"type": "text_delta", "text": "By "}],
         [{"type": "text_delta", "text": "x."}, {"type": "citations_delta", "citation": cited}],
@@ -211,7 +211,7 @@ def test_s1_7_citations_in_a_stream(house: GatewayProcess, provider: MockProvide
     content = [{**empty, "text": "By "}, {**empty, "text": "x.", "citations": [cited]}]
     assert answer["content"] == content
     provider.reply(wire.message(wire.text("Yes.")))
-    again = [*said, {"role": "assistant", "content": answer["content"]}, {"role": "user", "content": "Sure?"}]
+    again = [*said, assistant(answer["content"]), user("Sure?")]
     ask(house, {"model": "claude", "max_tokens": 99, "messages": again}, stream=False)
     stripped = {name: value for name, value in cited.items() if value is not None}
     sent = provider.last.body["messages"][1]["content"]
@@ -224,14 +224,10 @@ def test_s10_10_an_effort_is_no_thinking_where_the_last_step_has_no_thought(
 ) -> None:
     """§10.10: in a loop whose step another model took, Anthropic answers only without."""
     signing(provider, [wire.text("Keeper 12.")])
-    call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
-    loop: list[Json] = [
-        USER,
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "call_1", "content": "Rain."},
-    ]
+    call = tool_call("call_1", "weather")
+    loop: list[Json] = [USER, assistant(None, tool_calls=[call]), tool_result("call_1", "Rain.")]
     body = {"model": "claude", "max_tokens": 3000, "reasoning_effort": "low"}
-    tools = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+    tools = [function_tool("weather", parameters={"type": "object"})]
     for said, thinks in ((loop, False), ([USER], True)):
         found = house.post("/chat/completions", json={**body, "messages": said, "tools": tools})
         assert found.status_code == 200, found.text
@@ -246,7 +242,7 @@ def test_s10_10_thoughts_stay_with_the_protocol_that_they_were_made_by(
     told = [wire.text("Keeper 12.")]
     model = signing(provider, told)
     schema: Json = {"type": "object"}
-    tools = [{"type": "function", "function": {"name": "weather", "parameters": schema}}]
+    tools = [function_tool("weather", parameters=schema)]
     body: Json = {"model": "claude", "max_tokens": 2000, "thinking": ENABLED, "messages": [USER]}
     with house.http() as client:
 

@@ -7,12 +7,22 @@ import httpx
 import pytest
 
 from gateway.core.types.content_parts import parts_of
-from tests.support.answers import Json, ok
+from tests.support.answers import (
+    Json,
+    assistant,
+    function_tool,
+    image_part,
+    ok,
+    text_part,
+    tool_call,
+    tool_result,
+    user,
+)
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
-SAID: Json = {"role": "user", "content": "hello"}
+SAID: Json = user("hello")
 
 
 @pytest.fixture
@@ -90,26 +100,25 @@ def test_s10_5_a_response_that_is_unknown_is_told_under_its_own_name(gateway: Ga
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 URL = f"data:image/png;base64,{PNG}"
-PICTURE: Json = {"type": "image_url", "image_url": {"url": URL}}
+PICTURE: Json = image_part(URL)
 BEGUN: dict[str, Json] = {
     "messages": {
         "max_tokens": 9,
         "messages": [
             SAID,
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "call_1", "name": "look", "input": {}}]},
-            {
-                "role": "user",
-                "content": [
+            assistant([{"type": "tool_use", "id": "call_1", "name": "look", "input": {}}]),
+            user(
+                [
                     {
                         "type": "tool_result",
                         "tool_use_id": "call_1",
                         "content": [
-                            {"type": "text", "text": "a boat"},
+                            text_part("a boat"),
                             {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
                         ],
                     }
-                ],
-            },
+                ]
+            ),
         ],
         "tools": [{"name": "look", "input_schema": {"type": "object"}}],
     },
@@ -126,7 +135,7 @@ BEGUN: dict[str, Json] = {
         "tools": [{"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": False}],
     },
 }
-TOOLS: list[Json] = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+TOOLS: list[Json] = [function_tool("look", parameters={"type": "object"})]
 
 
 @pytest.mark.parametrize("edge", BEGUN)
@@ -139,7 +148,7 @@ def test_s10_a_picture_of_a_tool_reaches_a_chat_that_goes_on(
     shown = [part for part in before[-1]["content"] if part["type"] == "image_url"]
     assert [part["image_url"]["url"] for part in shown] == [URL]
     more = {"conversation": began["conversation"], "tools": TOOLS}
-    went_on = post(one_gateway, "chat/completions", messages=[{"role": "user", "content": "sure?"}], **more)
+    went_on = post(one_gateway, "chat/completions", messages=[user("sure?")], **more)
     assert went_on.status_code == 200, went_on.text
     assert upstream.last.body["messages"][: len(before)] == before
     assert upstream.violations == []
@@ -150,26 +159,21 @@ def test_s1_a_picture_in_a_result_that_a_chat_sends_goes_up_as_it_is(
 ) -> None:
     """§1: what its upstream takes is the client's own affair, also where the conversation began elsewhere."""
     began = post(one_gateway, "messages", messages=[SAID], max_tokens=9).json()
-    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    sent = [
-        {"role": "user", "content": "look"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "call_1", "content": [PICTURE]},
-    ]
+    call = tool_call("call_1", "look")
+    sent = [user("look"), assistant(None, tool_calls=[call]), tool_result("call_1", [PICTURE])]
     found = post(one_gateway, "chat/completions", messages=sent, conversation=began["conversation"], tools=TOOLS)
     assert (found.status_code, upstream.violations[0] in found.text) == (400, True)
     assert upstream.last.body["messages"] == sent
     upstream.violations.clear()
 
 
-CITED_TEXT: Json = {
-    "type": "text",
-    "text": "It rains.",
-    "citations": [
+CITED_TEXT: Json = text_part(
+    "It rains.",
+    citations=[
         {"type": "web_search_result_location", "url": "https://a.example/", "title": "A", "cited_text": "rain"}
         | {"encrypted_index": "c2VhbGVk"}
     ],
-}
+)
 NOTES: Json = {
     "type": "document",
     "source": {"type": "text", "media_type": "text/plain", "data": "Rain in Bern."},
@@ -184,11 +188,7 @@ def test_s10_what_only_anthropics_blocks_have_stays_here(
     one_gateway: GatewayProcess, upstream: MockUpstream, edge: str
 ) -> None:
     """§10: citations and contexts are no fields of a chat's parts; the words and the document are."""
-    said = [
-        {"role": "user", "content": [NOTES, {"type": "text", "text": "Does it rain?"}]},
-        {"role": "assistant", "content": [CITED_TEXT]},
-        SAID,
-    ]
+    said = [user([NOTES, text_part("Does it rain?")]), assistant([CITED_TEXT]), SAID]
     began = post(one_gateway, "messages", messages=said, max_tokens=9).json()
     asked: Json = {"messages": [SAID]} if edge == "chat/completions" else {"input": [SAID]}
     found = post(one_gateway, edge, conversation=began["conversation"], **asked)
@@ -204,16 +204,10 @@ def test_s10_sealed_thoughts_that_a_client_of_messages_brought_stay_here(
 ) -> None:
     """§1, §10: they are Anthropic's, and no field of a chat's message; an answer of them alone is none."""
     sealed: Json = {"type": "redacted_thinking", "data": "c2VhbGVk"}
-    said = [
-        SAID,
-        {"role": "assistant", "content": [sealed, {"type": "text", "text": "It rains."}]},
-        SAID,
-        {"role": "assistant", "content": [sealed]},
-        SAID,
-    ]
+    said = [SAID, assistant([sealed, text_part("It rains.")]), SAID, assistant([sealed]), SAID]
     began = post(one_gateway, "messages", messages=said, max_tokens=9).json()
     found = post(one_gateway, "chat/completions", conversation=began["conversation"], messages=[SAID])
     assert found.status_code == 200, found.text
     sent = upstream.last.body["messages"]
-    assert sent[1] == {"role": "assistant", "content": "It rains."}
+    assert sent[1] == assistant("It rains.")
     assert [each["role"] for each in sent] == ["user", "assistant", "user", "user", "assistant", "user"]

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, read_stream, user
+from tests.support.answers import Json, assistant, function_tool, read_stream, text_part, tool_call, tool_result, user
 from tests.support.factory import GatewayFactory
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.team import Team, claude
@@ -87,7 +87,7 @@ def test_s11_2_a_delivery_to_an_agent_of_type_chat_keeps_the_messages(team: Team
     """§11: nothing is assembled for it."""
     team.ask("max", user("Hi [NEXT:sarah]"), answer="Hello!")
     team.ask("sarah", answer="Hello, too.")
-    assert team.sent == [user("Hi [NEXT:sarah]"), {"role": "assistant", "content": "Hello!"}]
+    assert team.sent == [user("Hi [NEXT:sarah]"), assistant("Hello!")]
     assert [item.get("agent") for item in team.items()] == [None, "max", "sarah"]
 
 
@@ -103,7 +103,7 @@ def test_s11_2_the_instruction_is_claudes_system_message(team: Team) -> None:
     assert team.sent == [system, user(f"{begin}[CONTEXT]\nann: Hi\nmax: I see.\n\n[MESSAGE]\nAgain")]
     team.ask({"id": "max", "instruction": "Be kind."}, user("Once more"))
     assert team.sent[:2] == [system, {"role": "system", "content": "Be kind."}]
-    assert team.sent[2:4] == [{**user("Hi"), "name": "ann"}, {"role": "assistant", "content": "I see."}]
+    assert team.sent[2:4] == [{**user("Hi"), "name": "ann"}, assistant("I see.")]
 
 
 @pytest.mark.parametrize(("window", "shown"), [(None, 5), (2, 2), (0, 0)])
@@ -154,7 +154,7 @@ def test_s11_3_only_what_is_said_now_may_be_taken_for_a_document(team: Team) -> 
     assert rows in team.sent[0]["content"]
     register: Json = {"file_data": "data:text/plain;base64," + base64.b64encode(rows.encode() * 2).decode()}
     attached = {"type": "file", "file": {**register, "filename": "register.txt"}}
-    said: Json = {"role": "user", "content": [attached, {"type": "text", "text": "Which row?"}]}
+    said: Json = user([attached, text_part("Which row?")])
     team.ask(codex, said, context={"max_input_tokens": 4000})
     assert rows in team.sent[0]["content"][0]["text"]
     team.begin()
@@ -166,14 +166,14 @@ def test_s11_3_only_what_is_said_now_may_be_taken_for_a_document(team: Team) -> 
 
 def test_s11_3_a_tool_loop_goes_on_behind_its_prompt(team: Team) -> None:
     """§11, §4 I7: each step begins with what the step before was sent, and every result follows its call."""
-    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
-    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    tools = [function_tool("look", parameters={"type": "object"})]
+    call = tool_call("call_1", "look")
     team.ask("max", user("Hi"))
-    team.upstream.handler = lambda _: Reply(message={"role": "assistant", "content": None, "tool_calls": [call]})
+    team.upstream.handler = lambda _: Reply(message=assistant(None, tool_calls=[call]))
     body: Json = {"model": "gpt-4o", "agent": claude("sarah"), "conversation": team.conversation, "tools": tools}
     assert team.post("/chat/completions", {**body, "messages": [user("Look.")]}).status_code == 200
     first = team.sent
-    team.ask(claude("sarah"), {"role": "tool", "tool_call_id": "call_1", "content": "A lamp."}, tools=tools)
+    team.ask(claude("sarah"), tool_result("call_1", "A lamp."), tools=tools)
     assert first == [user("[CONTEXT]\nuser: Hi\nmax: I see.\n\n[MESSAGE]\nLook.")]
     assert team.sent[:1] == first
     assert [message["role"] for message in team.sent] == ["user", "assistant", "tool"]
@@ -221,7 +221,7 @@ def test_s11_1_streams_name_the_agent(team: Team) -> None:
 
 def test_s11_2_what_gemini_repeats_of_its_question_is_left_out(team: Team) -> None:
     """§11.2: messages of the role `user` in its answers, streamed or not; those of other types stay."""
-    choices = [{"message": {"role": "user", "content": "Hi"}}, {"message": {"role": "assistant", "content": "Hello!"}}]
+    choices = [{"message": user("Hi")}, {"message": assistant("Hello!")}]
     gemini = {"id": "carol", "type": "google-gemini"}
     body: Json = {"model": "gpt-4o", "agent": gemini, "messages": [user("Hi")]}
     team.upstream.handler = lambda _: Reply(choices=choices)
@@ -229,12 +229,7 @@ def test_s11_2_what_gemini_repeats_of_its_question_is_left_out(team: Team) -> No
     assert [choice["message"]["content"] for choice in found] == ["Hello!"]
     found = team.post("/chat/completions", {**body, "agent": "carol"}).json()["choices"]
     assert [choice["message"]["content"] for choice in found] == ["Hi", "Hello!"]
-    said: tuple[Json, ...] = (
-        {"role": "user", "content": "Hi"},
-        {"content": " there"},
-        {"role": "assistant", "content": "Hello!"},
-        {},
-    )
+    said: tuple[Json, ...] = (user("Hi"), {"content": " there"}, assistant("Hello!"), {})
     chunks: list[Json] = [
         {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
         for delta in said
@@ -306,7 +301,7 @@ def test_s11_3_an_agents_message_is_delivered_and_stands_once(team: Team, named:
     team.ask(claude("sarah"), said, store=stored, answer="Good day.")
     assert team.sent == [user("[CONTEXT]\nuser: Hi\n\n[MESSAGE]\nHello!")]
     if stored:
-        team.ask(claude("carol"), {"role": "assistant", "content": "Oil it.", "name": "bob"}, answer="Done.")
+        team.ask(claude("carol"), assistant("Oil it.", name="bob"), answer="Done.")
         context = "user: Hi\nmax: Hello!\nsarah: Good day."
         assert team.sent == [user(f"[CONTEXT]\n{context}\n\n[MESSAGE]\nOil it.")]
         team.ask(claude("max"), user("And now?"))
@@ -318,25 +313,25 @@ def test_s11_3_an_agents_message_is_delivered_and_stands_once(team: Team, named:
 
 def test_s11_3_a_delivered_resend_goes_on_where_it_was(team: Team) -> None:
     """§11, §3.1: all that was said, an agent's message at its end; another than the stored one is a branch."""
-    said: list[Json] = [user("Hi"), {"role": "assistant", "content": "Hello!"}]
+    said: list[Json] = [user("Hi"), assistant("Hello!")]
     team.ask(claude("sarah"), *said, answer="Good day.")
     assert team.sent == [user("[CONTEXT]\nuser: Hi\n\n[MESSAGE]\nHello!")]
-    said.append({"role": "assistant", "content": "Good day."})
+    said.append(assistant("Good day."))
     team.ask(claude("carol"), *said, answer="Fine.")
     assert team.sent == [user("[CONTEXT]\nuser: Hi\nassistant: Hello!\n\n[MESSAGE]\nGood day.")]
-    team.ask("max", *said, {"role": "assistant", "content": "Fine."}, user("Well?"))
+    team.ask("max", *said, assistant("Fine."), user("Well?"))
     assert len(team.items()) == 6
 
 
 def test_s11_3_all_three_apis_deliver_an_agents_message(team: Team) -> None:
     """§11, §10: it is what the request brought, and stands once whichever API goes on."""
     team.ask("max", user("Hi"), answer="Hello!")
-    hello: Json = {"role": "assistant", "content": "Hello!"}
+    hello: Json = assistant("Hello!")
     body: Json = {"model": "gpt-4o", "agent": claude("sarah"), "max_tokens": 9, "conversation": team.conversation}
     assert team.post("/messages", {**body, "messages": [hello]}).status_code == 200
     assert team.sent == [user("[CONTEXT]\nuser: Hi\n\n[MESSAGE]\nHello!")]
     del body["max_tokens"]
-    said: Json = {"role": "assistant", "content": "Oil it."}
+    said: Json = assistant("Oil it.")
     answer = team.post("/responses", {**body, "agent": claude("carol"), "input": [said]}).json()
     assert team.sent == [user("[CONTEXT]\nuser: Hi\nmax: Hello!\nsarah: Hello!\n\n[MESSAGE]\nOil it.")]
     (brought,) = team.client.get(f"/responses/{answer['id']}/input_items").json()["data"]
@@ -349,7 +344,7 @@ def test_s11_3_a_prefill_is_asked_for(team: Team, *, streamed: bool) -> None:
     """§11, §3.4: `agent.prefill`; stored is prefill plus completion."""
     team.begin()
     agent = {**claude("max"), "prefill": True}
-    begun: Json = {"role": "assistant", "content": "Well,"}
+    begun: Json = assistant("Well,")
     team.upstream.handler = lambda _: Reply(text=" hello.")
     body: Json = {"model": "gpt-4o", "agent": agent, "conversation": team.conversation, "stream": streamed}
     response = team.post("/chat/completions", {**body, "messages": [user("Hi"), begun]})

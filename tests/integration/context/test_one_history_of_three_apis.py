@@ -10,16 +10,16 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, exact, usage_of, user
+from tests.support.answers import Json, assistant, exact, function_tool, system, tool_call, tool_result, usage_of, user
 from tests.support.documents import prose
 from tests.support.edges import EDGES, PATHS, Edge, Heard, common, heard, said_by
 from tests.support.gateway_process import GatewayProcess
 from tests.support.marks import some_or_all
 from tests.support.mock_upstream import MockUpstream
 
-TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
-CALL = {"id": "call_0", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-SYSTEM = {"role": "system", "content": "Be brief."}
+TOOL = function_tool("look", parameters={"type": "object", "properties": {}})
+CALL = tool_call("call_0", "look")
+SYSTEM = system("Be brief.")
 BUDGET = 800
 """Old turns and results have to leave a window of it."""
 IDS = re.compile(r"\b(?:conv|msg|req|art|chatcmpl|resp|step|re|att|sum)[_-][0-9A-Za-z]{12,}(?:-[0-9a-f]+)?")
@@ -48,19 +48,16 @@ def script(seed: int) -> Steps:
         words = dice.choice((5, 60)) if number else 400  # the first alone takes over half of the window
         new: list[Json] = [user(f"Question {number}: {prose(number + seed, words)}")]
         for step in range(dice.choice((0, 1, 2))):
-            calls = [
-                {"id": f"call_{number}_{step}_{n}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-                for n in range(dice.choice((1, 2)))
-            ]
+            calls = [tool_call(f"call_{number}_{step}_{n}", "look") for n in range(dice.choice((1, 2)))]
             said = dice.choice((None, "I look."))
-            steps.append((new, {"role": "assistant", "content": said, "tool_calls": calls}))
+            steps.append((new, assistant(said, tool_calls=calls)))
             new = [_result(call, prose(dice.randrange(99), dice.choice((20, 400)))) for call in calls]
-        steps.append((new, {"role": "assistant", "content": prose(dice.randrange(99), 60)}))
+        steps.append((new, assistant(prose(dice.randrange(99), 60))))
     return steps
 
 
 def _result(call: Json, text: str) -> Json:
-    return {"role": "tool", "tool_call_id": call["id"], "content": text}
+    return tool_result(call["id"], text)
 
 
 class Teller:
@@ -144,15 +141,15 @@ def test_s10_1_a_failed_result_goes_up_the_same_by_each_api(
     gateway: GatewayProcess, upstream: MockUpstream, edge: Edge
 ) -> None:
     """Only Anthropic's API has a field that says that a call failed: a chat's model reads it in the text."""
-    said = [user("Which lamp is lit?"), {"role": "assistant", "content": None, "tool_calls": [CALL]}]
+    said = [user("Which lamp is lit?"), assistant(None, tool_calls=[CALL])]
     failed = {"type": "tool_result", "tool_use_id": CALL["id"], "content": "no such lamp", "is_error": True}
     body = said_by("messages", common({"model": "small", "messages": said, "tools": [TOOL]}))
-    body["messages"].append({"role": "user", "content": [failed]})
+    body["messages"].append(user([failed]))
     teller = Teller(gateway, upstream, f"failed-{edge}")
     upstream.reply(text="None is.")
     answer = httpx.post(f"{gateway.base_url}/{PATHS['messages']}", json=body, **teller.options)
     told = {"conversation": heard("messages", exact(answer.text)).conversation, "tools": [TOOL]}
     teller.ask(edge, {"model": "small", "messages": [user("And now?")], **told})
-    result = {"role": "tool", "tool_call_id": CALL["id"], "content": "Error: no such lamp"}
+    result = tool_result(CALL["id"], "Error: no such lamp")
     assert upstream.chats[-2].body["messages"] == [*said, result]
-    assert teller.sent[-1] == [*said, result, {"role": "assistant", "content": "None is."}, user("And now?")]
+    assert teller.sent[-1] == [*said, result, assistant("None is."), user("And now?")]

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support.agent_session import TOOLS, AgentSession, breaks
-from tests.support.answers import Json, ok, used, user
+from tests.support.answers import Json, assistant, ok, system, tool_result, used, user
 from tests.support.documents import keeper, prompt_tokens, prose
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -64,8 +64,8 @@ def holding(messages: list[Json], text: str) -> list[int]:
 def test_s11_12_a_pinned_fact_is_in_every_later_request(chat: Chat) -> None:
     """§11.12: of a chat ten times longer than the window, each request has the fact word for word, once; the beginning
     stays between the passes, and the budget is kept."""
-    chat.say({"role": "system", "content": "Be brief."}, {**user(FACT), "pinned": True})
-    assert chat.forwarded[0] == [{"role": "system", "content": "Be brief."}, user(FACT)]  # the field does not go up
+    chat.say(system("Be brief."), {**user(FACT), "pinned": True})
+    assert chat.forwarded[0] == [system("Be brief."), user(FACT)]  # the field does not go up
     chat.talk(range(40))
     for messages in chat.forwarded:
         assert len(holding(messages, FACT)) == 1
@@ -138,14 +138,14 @@ def test_s11_12_a_system_message_far_behind_what_is_read_is_in_every_later_reque
     gateway = start_gateway({"storage": {"url": storage_url}})
     chat = Chat(make_client(gateway), upstream)
     talk = [{"role": role, "content": f"{n}: {prose(n, 6)}"} for n in range(1000) for role in ROLES]
-    talk.insert(5, {"role": "system", "content": RULE})
-    chat.say({"role": "system", "content": "Be brief."}, *talk, user("And now?"))
+    talk.insert(5, system(RULE))
+    chat.say(system("Be brief."), *talk, user("And now?"))
     chat.talk(range(3))
     gateway.restart()
     chat.talk(range(3, 5))
     known = chat.fields.pop("conversation")
-    begun = [{"role": "system", "content": "Be brief."}, *talk, user("And now?")]
-    chat.say(*begun, {"role": "assistant", "content": "I see."}, user("And then?"))
+    begun = [system("Be brief."), *talk, user("And now?")]
+    chat.say(*begun, assistant("I see."), user("And then?"))
     assert chat.fields["conversation"] == known
     chat.talk(range(5, 8))
     for messages in chat.forwarded:
@@ -160,7 +160,7 @@ def test_s11_12_a_system_message_far_behind_what_is_read_is_in_every_later_reque
 def test_s11_12_only_pins_of_the_branch_count(chat: Chat) -> None:
     """§11.12: a client that goes back and says something else leaves what it pinned there."""
     chat.say(user("Good morning."), answer="Hello!")
-    before = [user("Good morning."), {"role": "assistant", "content": "Hello!"}]
+    before = [user("Good morning."), assistant("Hello!")]
     chat.say({**user(FACT), "pinned": True}, answer="Noted.")
     chat.say(*before, user("Or rather not."), answer="As you like.")
     chat.talk(range(20))
@@ -204,9 +204,9 @@ def test_s11_12_without_storage_pins_count_for_the_request(
     gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:
     """§11.12: with `store: false` those of the messages that are sent; nothing is kept of them."""
-    said = [{**user(FACT), "pinned": True}, {"role": "assistant", "content": "Noted."}]
+    said = [{**user(FACT), "pinned": True}, assistant("Noted.")]
     for turn in range(15):
-        said += [user(prose(turn, 40)), {"role": "assistant", "content": prose(50 + turn, 40)}]
+        said += [user(prose(turn, 40)), assistant(prose(50 + turn, 40))]
     client = make_client(gateway)
     body: Any = {"model": "gpt-4o", "extra_body": {"context": {"max_input_tokens": 900}, "store": False}}
     client.chat.completions.create(messages=[*said, user("Well?")], **body)  # type: ignore[list-item]
@@ -218,11 +218,7 @@ def test_s11_12_without_storage_pins_count_for_the_request(
 
 def _calls(name: str) -> Json:
     function = {"name": "search", "arguments": '{"query": "lamp"}'}
-    return {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": name, "type": "function", "function": function}],
-    }
+    return assistant(None, tool_calls=[{"id": name, "type": "function", "function": function}])
 
 
 def test_s11_12_a_resend_keeps_the_pin_and_may_pin(gateway: GatewayProcess, upstream: MockUpstream) -> None:
@@ -296,7 +292,7 @@ def test_s11_12_agents_with_sections_read_what_is_pinned(gateway: GatewayProcess
         fields: Any = {"model": "gpt-4o", "agent": claude("sarah"), "conversation": team.conversation, "tools": TOOLS}
         loop: Any = {"context": {"max_input_tokens": 400}}
         assert team.post("/chat/completions", {**fields, **loop, "messages": [user("Look.")]}).status_code == 200
-        result = {"role": "tool", "tool_call_id": "call_sections", "content": prose(9, 900)}
+        result = tool_result("call_sections", prose(9, 900))
         team.ask(claude("sarah"), result, tools=TOOLS, **loop)  # which is reduced, as ever
         assert "user: Use oil." in team.sent[0]["content"]
         response: httpx.Response = team.post(
@@ -334,7 +330,7 @@ def test_s11_12_of_equal_messages_that_one_is_pinned_which_is_sent_with_its_pin(
 
 
 def reply(text: str) -> Json:
-    return {"role": "assistant", "content": text}
+    return assistant(text)
 
 
 def test_s11_12_what_is_unpinned_while_a_request_runs_stays_unpinned(chat: Chat) -> None:
@@ -363,14 +359,10 @@ def test_s11_12_a_short_chat_is_pinned_later_without_an_id(chat: Chat) -> None:
 def test_s11_12_messages_are_pinned_by_each_api(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """§10, §11.12: with its tool results; the field goes up to nobody, and a value that is no pin is named."""
     upstream.handler = lambda _: Reply(text="I see.")
-    said = {"role": "user", "content": FACT, "pinned": True}
+    said = user(FACT, pinned=True)
     call = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "At six."}
-    asked = [
-        user("When?"),
-        {"role": "assistant", "content": [call]},
-        {"role": "user", "content": [result], "pinned": True},
-    ]
+    asked = [user("When?"), assistant([call]), user([result], pinned=True)]
     for path, body, pins in (
         ("/chat/completions", {"messages": [said]}, 1),
         ("/responses", {"input": [said]}, 1),

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from tests.support.answers import Json, ok, user
+from tests.support.answers import Json, assistant, function_tool, ok, tool_call, tool_result, user
 from tests.support.factory import GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
@@ -19,11 +19,7 @@ from tests.support.mock_upstream import MockUpstream, Reply
 NUMBERS = itertools.count()
 KNOWN = re.compile(r'<artifact type="known_things" source="memory">\n(.*?)\n</artifact>', re.DOTALL)
 WORKFLOW: Json = {"type": "workflow", "id": "wf_12", "name": "Task Management", "action": "created"}
-CALL: Json = {
-    "id": "call_1",
-    "type": "function",
-    "function": {"name": "create_workflow", "arguments": '{"name": "Lamp Orders"}'},
-}
+CALL: Json = tool_call("call_1", "create_workflow", '{"name": "Lamp Orders"}')
 
 
 class Client:
@@ -108,13 +104,13 @@ def test_s11_14_who_names_no_memory_gets_what_it_got(client: Client) -> None:
 
 def test_s11_14_the_block_stays_as_it_was(client: Client) -> None:
     """§11.14, §4 I6, I7: it is fixed at the first step, and stands in later turns, equal as JSON."""
-    tools = [{"type": "function", "function": {"name": "create_workflow", "parameters": {"type": "object"}}}]
+    tools = [function_tool("create_workflow", parameters={"type": "object"})]
     client.ask("A workflow.", {"remember": [WORKFLOW]})
-    client.upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [CALL]})
+    client.upstream.reply(message=assistant(None, tool_calls=[CALL]))
     client.ask("Copy my task workflow.", {}, tools=tools)
     first = client.sent
     assert "wf_12" in first[-1]["content"]
-    result = {"role": "tool", "tool_call_id": "call_1", "content": '{"id": "wf_13", "status": "draft"}'}
+    result = tool_result("call_1", '{"id": "wf_13", "status": "draft"}')
     client.ask([result], {}, tools=tools)
     assert client.sent[: len(first)] == first
     client.ask("And my task workflow once more.", {}, tools=tools)
@@ -125,12 +121,12 @@ def test_s11_14_the_block_stays_as_it_was(client: Client) -> None:
 def test_s11_14_a_block_that_was_fixed_stays_where_a_later_step_lacks_room(client: Client) -> None:
     """§11.14, §4 I6: without room, things are left out where the block is made; in the steps after that it stays, and
     the oldest turn leaves first, as for all that stands in a block."""
-    tools = [{"type": "function", "function": {"name": "create_workflow", "parameters": {"type": "object"}}}]
+    tools = [function_tool("create_workflow", parameters={"type": "object"})]
     client.ask(f"A workflow. {'Lamps are lit. ' * 12}", {"remember": [WORKFLOW]})
-    client.upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [CALL]})
+    client.upstream.reply(message=assistant(None, tool_calls=[CALL]))
     used = client.ask("Copy my task workflow.", {}, tools=tools)
     question, tight = client.sent[-1], {"max_input_tokens": used["tokens_used"] + 30}
-    result = {"role": "tool", "tool_call_id": "call_1", "content": "The ferry. " * 20}
+    result = tool_result("call_1", "The ferry. " * 20)
     used = client.ask([result], {}, tools=tools, context=tight)
     assert "wf_12" in question["content"]
     assert client.sent[0] == question
@@ -140,10 +136,10 @@ def test_s11_14_a_block_that_was_fixed_stays_where_a_later_step_lacks_room(clien
 
 def test_s11_15_rules_note_what_tools_tell(client: Client) -> None:
     """§11.15: a call and its result; found by the name that the call gave it."""
-    client.upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [CALL]})
+    client.upstream.reply(message=assistant(None, tool_calls=[CALL]))
     client.ask("Make one for lamp orders.", {})
     assert client.here() == []
-    client.ask([{"role": "tool", "tool_call_id": "call_1", "content": '{"id": "wf_13"}'}], {})
+    client.ask([tool_result("call_1", '{"id": "wf_13"}')], {})
     (thing,) = client.here()
     named = {name: thing[name] for name in ("type", "thing_id", "name", "action", "times", "scope")}
     assert named == {
@@ -454,9 +450,9 @@ def test_s11_15_the_configuration_turns_it_on(remembering: GatewayProcess, upstr
     """§11.15: rules and recall for clients that know nothing of it; a request turns it off."""
     client = Client(remembering, upstream)
     with client.http:
-        client.upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [CALL]})
+        client.upstream.reply(message=assistant(None, tool_calls=[CALL]))
         client.ask("Make one for lamp orders.")
-        client.ask([{"role": "tool", "tool_call_id": "call_1", "content": '{"id": "wf_13"}'}])
+        client.ask([tool_result("call_1", '{"id": "wf_13"}')])
         (thing,) = client.here()
         assert thing["expires_at"] == thing["mentioned_at"] + 30 * 86400
         client.ask("Rename my lamp workflow.", {"things": False})

@@ -6,19 +6,14 @@ import sqlite3
 from typing import Any
 
 from tests.chaos.audit import broken_rules, rows
-from tests.support.answers import Json, assistant, chat, user
+from tests.support.answers import Json, assistant, chat, function_tool, tool_call, tool_result, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.postgres import Postgres
 
-CALLS = [
-    {"id": "call_a", "type": "function", "function": {"name": "search", "arguments": '{"q": "first"}'}},
-    {"id": "call_b", "type": "function", "function": {"name": "fetch", "arguments": '{"q": "second"}'}},
-]
-TOOLS = [
-    {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("search", "fetch")
-]
-RESULTS = [{"role": "tool", "tool_call_id": name, "content": f"what {name} found"} for name in ("call_b", "call_a")]
+CALLS = [tool_call("call_a", "search", '{"q": "first"}'), tool_call("call_b", "fetch", '{"q": "second"}')]
+TOOLS = [function_tool(name, parameters={"type": "object"}) for name in ("search", "fetch")]
+RESULTS = [tool_result(name, f"what {name} found") for name in ("call_b", "call_a")]
 
 
 def ask(gateway: GatewayProcess, *messages: Json, **more: Any) -> Json:
@@ -27,7 +22,7 @@ def ask(gateway: GatewayProcess, *messages: Json, **more: Any) -> Json:
 
 def loop(gateway: GatewayProcess, upstream: MockUpstream) -> Json:
     """A turn with two calls in one step, sent as deltas. Returns how the conversation is named."""
-    upstream.reply(message={"role": "assistant", "content": None, "tool_calls": CALLS}, finish_reason="tool_calls")
+    upstream.reply(message=assistant(None, tool_calls=CALLS), finish_reason="tool_calls")
     named = {"conversation": ask(gateway, user("look twice"))["conversation"]["id"]}
     upstream.reply(text="found both")
     ask(gateway, *RESULTS, **named)
@@ -83,7 +78,7 @@ def test_s3_steps_that_a_client_brings_along_are_rows_too(
     gateway: GatewayProcess, upstream: MockUpstream, module_storage_url: str
 ) -> None:
     """§3.4: a history told at once; sent again with more behind it, nothing is stored anew."""
-    called = {"role": "assistant", "content": None, "tool_calls": CALLS}
+    called = assistant(None, tool_calls=CALLS)
     told = [user("look twice, once more"), called, *RESULTS]
     upstream.reply(text="found both")
     named = {"conversation": ask(gateway, *told)["conversation"]["id"]}

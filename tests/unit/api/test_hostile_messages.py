@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json
+from tests.support.answers import Json, assistant, text_part, user
 from tests.support.faults.refusals import changed, places
 from tests.support.gateway_process import GatewayProcess
 from tests.support.hostile import ODD, REFUSED, nothing_is_left
@@ -15,7 +15,7 @@ from tests.support.marks import few_or_many
 from tests.support.messages import HEADERS, TOOL
 from tests.support.mock_upstream import MockUpstream
 
-TEXT = {"type": "text", "text": "hello"}
+TEXT = text_part("hello")
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 PAPER = {"type": "document", "title": "t", "source": {"type": "text", "media_type": "text/plain", "data": "a"}}
 FOUND = {"type": "search_result", "source": "s", "title": "t", "content": [TEXT]}
@@ -25,22 +25,20 @@ FULL: Json = {
     "max_tokens": 100,
     "system": [{**TEXT, **MARK}],
     "messages": [
-        {"role": "user", "content": [TEXT, PICTURE, PAPER, FOUND]},
-        {
-            "role": "assistant",
-            "content": [
+        user([TEXT, PICTURE, PAPER, FOUND]),
+        assistant(
+            [
                 {"type": "thinking", "thinking": "hm", "signature": "s"},
                 {**TEXT, **MARK},
                 {"type": "tool_use", "id": "t1", "name": "weather", "input": {"city": "Bern"}},
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
+            ]
+        ),
+        user(
+            [
                 {"type": "tool_result", "tool_use_id": "t1", "content": [TEXT, PICTURE], "is_error": True},
                 {**TEXT, **MARK},
-            ],
-        },
+            ]
+        ),
     ],
     "stream": False,
     "temperature": 1,
@@ -67,7 +65,7 @@ FULL: Json = {
     "context": {"mode": "auto", "max_input_tokens": 1000, "session": "s"},
     "unknown": {"a": [1]},
 }
-PLAIN: Json = {"model": "gpt-4o", "max_tokens": 100, "messages": [{"role": "user", "content": "hello"}]}
+PLAIN: Json = {"model": "gpt-4o", "max_tokens": 100, "messages": [user("hello")]}
 
 
 def base(name: str) -> Json:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.support.answers import Json, all_used, conversation_of, used, user
+from tests.support.answers import Json, all_used, assistant, conversation_of, function_tool, used, user
 from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -14,7 +14,7 @@ from tests.support.tool_loop import result
 
 BUDGET = 4096 - 512
 DOCUMENT = lamps(300)
-TOOLS: Any = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {}}}}]
+TOOLS: Any = [function_tool("search", parameters={"type": "object", "properties": {}})]
 
 
 def ask(client: OpenAI, *messages: Any, model: str = "small", **body: Any) -> Any:
@@ -24,11 +24,7 @@ def ask(client: OpenAI, *messages: Any, model: str = "small", **body: Any) -> An
 
 def call(call_id: str, **arguments: Any) -> Json:
     function = {"name": "search", "arguments": json.dumps(arguments)}
-    return {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": call_id, "type": "function", "function": function}],
-    }
+    return assistant(None, tool_calls=[{"id": call_id, "type": "function", "function": function}])
 
 
 def test_s2_a_short_attachment_is_whole(client: OpenAI, upstream: MockUpstream) -> None:
@@ -194,11 +190,11 @@ def test_s4_i6_what_left_a_full_window_long_ago_is_recalled(client: OpenAI, upst
         said = user(f"{fact if number == 2 else ''} {prose(number, 60)}")
         upstream.reply(text=prose(number + 500, 90))
         answer = ask(client, *(sent if way == "resend" else ()), said, **named)
-        sent += [said, {"role": "assistant", "content": answer.choices[0].message.content}]
+        sent += [said, assistant(answer.choices[0].message.content)]
         named = {"conversation": conversation_of(answer)} if way == "id" else {}
     for asked in ("What is my locker combination?", "And again, my locker combination?"):
         answer = ask(client, *(sent if way == "resend" else ()), user(asked), **named)
-        sent += [user(asked), {"role": "assistant", "content": answer.choices[0].message.content}]
+        sent += [user(asked), assistant(answer.choices[0].message.content)]
         assert text_of(upstream.last.body).count(fact) == 1, "there, and not once more where the window holds it"
         assert used(answer)["messages_excluded"] > 60
         assert prompt_tokens(upstream.last.body) <= BUDGET

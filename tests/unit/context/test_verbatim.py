@@ -5,74 +5,75 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.support.answers import Json, assistant, chat, conversation_of, user
+from tests.support.answers import (
+    Json,
+    assistant,
+    chat,
+    conversation_of,
+    function_tool,
+    image_part,
+    system,
+    text_part,
+    tool_call,
+    tool_result,
+    user,
+)
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
 U1, A1, U2 = user("first"), assistant("one"), user("second")
-CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{ "x": 1.0 }'}}
-RESULT = {"role": "tool", "tool_call_id": "c", "content": "found"}
-THINKING = [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, {"type": "text", "text": "said"}]
+CALL = tool_call("c", "f", '{ "x": 1.0 }')
+RESULT = tool_result("c", "found")
+THINKING = [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, text_part("said")]
 
 SAID: dict[str, list[Json]] = {
     "plain": [U1, A1, U2],
-    "a refusal": [U1, {"role": "assistant", "content": None, "refusal": "I will not."}, U2],
-    "a refusal part": [U1, {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}, U2],
-    "an audio answer": [U1, {"role": "assistant", "content": None, "audio": {"id": "audio_1"}}, U2],
+    "a refusal": [U1, assistant(None, refusal="I will not."), U2],
+    "a refusal part": [U1, assistant([{"type": "refusal", "refusal": "no"}]), U2],
+    "an audio answer": [U1, assistant(None, audio={"id": "audio_1"}), U2],
     "an empty answer": [U1, assistant(""), U2],
     "two users in a row": [U1, U2],
     "two assistants in a row": [U1, A1, assistant("and more"), U2],
     "a greeting first": [assistant("Hello!"), U1],
     "a developer message in the middle": [U1, A1, {"role": "developer", "content": "From now on: briefly."}, U2],
-    "a system message first and one in the middle": [
-        {"role": "system", "content": "s1"},
-        U1,
-        A1,
-        {"role": "system", "content": "s2"},
-        U2,
-    ],
-    "parts": [user([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), A1, U2],
-    "an image": [user([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]), A1, U2],
+    "a system message first and one in the middle": [system("s1"), U1, A1, system("s2"), U2],
+    "parts": [user([text_part("a"), text_part("b")]), A1, U2],
+    "an image": [user([image_part("data:image/png;base64,AAAA")]), A1, U2],
     "names": [{**U1, "name": "Ada"}, {**A1, "name": "Bot"}, U2],
-    "tools": [U1, {"role": "assistant", "content": None, "tool_calls": [CALL]}, RESULT, A1, U2],
+    "tools": [U1, assistant(None, tool_calls=[CALL]), RESULT, A1, U2],
     "tools with text, and parts in the result": [
         U1,
-        {"role": "assistant", "content": "wait", "tool_calls": [CALL]},
-        {**RESULT, "content": [{"type": "text", "text": "found"}]},
+        assistant("wait", tool_calls=[CALL]),
+        {**RESULT, "content": [text_part("found")]},
         A1,
         U2,
     ],
-    "an empty result": [
-        U1,
-        {"role": "assistant", "content": None, "tool_calls": [CALL]},
-        {**RESULT, "content": ""},
-        U2,
-    ],
+    "an empty result": [U1, assistant(None, tool_calls=[CALL]), {**RESULT, "content": ""}, U2],
     "the same call id twice": [
         U1,
-        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        assistant(None, tool_calls=[CALL]),
         RESULT,
-        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        assistant(None, tool_calls=[CALL]),
         {**RESULT, "content": "found more"},
         A1,
         U2,
     ],
     "functions of old": [
         U1,
-        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        assistant(None, function_call={"name": "f", "arguments": "{}"}),
         {"role": "function", "name": "f", "content": "found"},
         A1,
         U2,
     ],
     "reasoning": [U1, {**A1, "reasoning_content": "because", "thought_signature": "c2ln"}, U2],
-    "thinking blocks": [U1, {"role": "assistant", "content": THINKING}, U2],
-    "cache control": [user([{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]), A1, U2],
+    "thinking blocks": [U1, assistant(THINKING), U2],
+    "cache control": [user([text_part("a", cache_control={"type": "ephemeral"})]), A1, U2],
     "unknown fields": [{**U1, "x": {"y": [1, 2.5, None]}}, {**A1, "annotations": []}, U2],
     "white space": [user("  first \n"), assistant("\none\n"), user(" second")],
     "odd characters": [user("a\u0000b\u2028c\ufeffd\u202e🌊"), A1, U2],
 }
 
-TOOLS: list[Any] = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+TOOLS: list[Any] = [function_tool("f", parameters={"type": "object"})]
 """Without them restored steps are no messages (§3.3)."""
 
 
@@ -102,17 +103,14 @@ EDITED: dict[str, tuple[list[Json], list[Json]]] = {
     "inner white space": ([U1, A1], [U1, assistant("o ne")]),
     "letter case": ([U1, A1], [U1, assistant("One")]),
     "a name": ([{**U1, "name": "Ada"}, A1], [{**U1, "name": "Bob"}, A1]),
-    "a refusal": (
-        [U1, {"role": "assistant", "content": None, "refusal": "no"}],
-        [U1, {"role": "assistant", "content": None, "refusal": "never"}],
-    ),
+    "a refusal": ([U1, assistant(None, refusal="no")], [U1, assistant(None, refusal="never")]),
     "an image": (
         [user([{"type": "image_url", "image_url": BAD}]), A1],
         [user([{"type": "image_url", "image_url": GOOD}]), A1],
     ),
     "a tool's result": (
-        [U1, {"role": "assistant", "content": None, "tool_calls": [CALL]}, RESULT, A1],
-        [U1, {"role": "assistant", "content": None, "tool_calls": [CALL]}, {**RESULT, "content": "lost"}, A1],
+        [U1, assistant(None, tool_calls=[CALL]), RESULT, A1],
+        [U1, assistant(None, tool_calls=[CALL]), {**RESULT, "content": "lost"}, A1],
     ),
 }
 
@@ -130,14 +128,14 @@ def test_s3_1_any_edit_is_a_difference(one_gateway: GatewayProcess, upstream: Mo
 
 def test_s3_4_an_old_branch_is_taken_up_again(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Nothing stored is rewritten: a client that goes back to the first branch gets its tool results restored there."""
-    upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [CALL]})
+    upstream.reply(message=assistant(None, tool_calls=[CALL]))
     first = chat(gateway, model="gpt-4o", messages=[U1])
     body: Any = {"model": "gpt-4o", "conversation": first["conversation"]}
     upstream.reply(text="one")
     chat(gateway, **body, messages=[RESULT])
     chat(gateway, **body, messages=[user("first, edited"), assistant("never said"), U2])
     chat(gateway, **body, messages=[U1, A1, user("back again")], tools=TOOLS)
-    calls = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    calls = assistant(None, tool_calls=[CALL])
     assert upstream.last.body["messages"] == [U1, calls, RESULT, A1, user("back again")]
 
 

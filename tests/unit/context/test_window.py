@@ -5,17 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.answers import Json, user
+from tests.support.answers import Json, function_tool, system, user
 from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of, tokens
 from tests.support.local import LocalGateway
 from tests.unit.making import assistant, tool
 
 BUDGET = 4096 - 512
 DOCUMENT = lamps(300)
-DEFINED: list[Json] = [
-    {"type": "function", "function": {"name": f"f{i}", "description": prose(i, 60), "parameters": {}}}
-    for i in range(30)
-]
+DEFINED: list[Json] = [function_tool(f"f{i}", description=prose(i, 60), parameters={}) for i in range(30)]
 
 
 @pytest.fixture
@@ -33,7 +30,7 @@ def used(answer: Json) -> Json:
 def test_s4_i1_never_over_the_budget(small: LocalGateway, limit: int) -> None:
     """budget = min(model's maximum input, window - reserved output, max_input_tokens), by exact count."""
     answer = small.chat(
-        {"role": "system", "content": prose(2, 30)},
+        system(prose(2, 30)),
         user("Who is the keeper of lamp 5?"),
         attachments=[{"content": DOCUMENT}],
         tools=DEFINED[:1],
@@ -87,9 +84,9 @@ def test_s4_i2_the_greedy_fit_bug(small: LocalGateway, later: int) -> None:
 @pytest.mark.parametrize("resend", [False, True])
 def test_s4_i2_i3_long_conversations(small: LocalGateway, resend: bool) -> None:
     """Twenty-four turns, some with tool steps: always one unbroken run that ends with the current, pairs whole."""
-    said: list[Json] = [{"role": "system", "content": "Be brief."}]
+    said: list[Json] = [system("Be brief.")]
     body: Json = {}
-    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    tools = [function_tool("f", parameters={"type": "object"})]
     limit: Json = {"context": {"max_input_tokens": 1200}, "tools": tools}
     for number in range(24):
         turn: list[Json] = [user(f"question {number} {prose(number, 10 + 37 * number % 90)}")]

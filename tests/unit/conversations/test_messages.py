@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from gateway.core.types.chain import is_step, message_digest, says_nothing
 from gateway.core.types.content_parts import content_text
+from tests.support.answers import image_part, text_part
 from tests.unit.making import assistant, tool, user
 
 
 def text(words: str) -> dict[str, Any]:
-    return {"type": "text", "text": words}
+    return text_part(words)
 
 
-IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+IMAGE = image_part("https://example.org/a.png")
 SAME = {
     "outer white space": (user("yes"), user(" \n\tyes\n ")),
     "a string and its text part": (user("yes"), user([text("yes")])),
@@ -24,10 +25,7 @@ SAME = {
     "outer white space of parts": (user("yes"), user([text(" yes"), text(" ")])),
     "fields that say nothing of it": (assistant("a"), assistant("a") | {"refusal": None, "annotations": [], "id": "x"}),
     "no content and an empty one": (assistant(None, "c"), assistant("", "c")),
-    "the order of keys": (
-        {"role": "user", "content": [IMAGE]},
-        {"content": [dict(reversed(IMAGE.items()))], "role": "user"},
-    ),
+    "the order of keys": (user([IMAGE]), {"content": [dict(reversed(IMAGE.items()))], "role": "user"}),
 }
 DIFFERENT = {
     "inner white space": (user("a b"), user("a  b")),

@@ -6,6 +6,7 @@ from gateway.conversations.message_forms import for_origin
 from gateway.core.jsons import Json
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.core.types.items import PROVIDER_FIELDS
+from tests.support.answers import assistant, tool_call, tool_result, user
 
 SIGNED = "call_1__thought__c2ln"
 BOUND_VALUES: Json = dict.fromkeys(PROVIDER_FIELDS, "bound")
@@ -22,8 +23,8 @@ def calling(origin: str | None) -> ConversationMessage:
     return message(body, origin)
 
 
-RESULT = message({"role": "tool", "tool_call_id": SIGNED, "content": "y"})
-ASKED = message({"role": "user", "content": "q"})
+RESULT = message(tool_result(SIGNED, "y"))
+ASKED = message(user("q"))
 
 
 def history(*messages: ConversationMessage, stored: int | None = None) -> ConversationHistory:
@@ -48,12 +49,8 @@ def test_another_providers_thoughts_stay_behind() -> None:
     function = {"name": "f", "arguments": "{}"}
     assert bodies(found) == [
         ASKED.body,
-        {
-            "role": "assistant",
-            "content": "x",
-            "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
-        },
-        {"role": "tool", "tool_call_id": "call_1", "content": "y"},
+        assistant("x", tool_calls=[{"id": "call_1", "type": "function", "function": function}]),
+        tool_result("call_1", "y"),
     ]
     assert before.messages[1].body["thinking_blocks"] == "bound", "what is stored does not change"
 
@@ -65,16 +62,16 @@ def test_the_id_that_a_coming_result_names_stays() -> None:
 
 
 def test_what_the_client_sends_is_its_own_affair() -> None:
-    sent = message({"role": "assistant", "content": "x", "reasoning_content": "mine"})
-    other = message({"role": "assistant", "content": "z", "reasoning_content": "theirs"}, "deepseek")
+    sent = message(assistant("x", reasoning_content="mine"))
+    other = message(assistant("z", reasoning_content="theirs"), "deepseek")
     found = for_origin(history(other, sent, stored=1), "openai")
-    assert bodies(found) == [{"role": "assistant", "content": "z"}, sent.body]
+    assert bodies(found) == [assistant("z"), sent.body]
 
 
 @pytest.mark.parametrize("said", ["x", None])
 def test_what_only_answers_have_goes_back_to_their_maker_alone(said: str | None) -> None:
     """Another provider may refuse it, as it is in no request: pictures, annotations, the number of a call."""
-    call: Json = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    call: Json = tool_call("call_1", "f")
     more = {"images": [{"type": "image_url"}], "annotations": [], "refusal": None, "own": 1}
     for calls in ([], [call]):
         numbered = {"tool_calls": [{**each, "index": 0} for each in calls]} if calls else {}
@@ -83,5 +80,5 @@ def test_what_only_answers_have_goes_back_to_their_maker_alone(said: str | None)
         content = said if calls or said else ""
         meant = {"role": "assistant", "content": content, **({"tool_calls": calls} if calls else {})}
         assert bodies(for_origin(history(ASKED, answer), "openai https://b")) == [ASKED.body, meant]
-    aloud = message({"role": "assistant", "content": None, "audio": {"id": "audio_1", "transcript": "y"}}, "a")
-    assert bodies(for_origin(history(aloud), "b")) == [{"role": "assistant", "content": "y"}]
+    aloud = message(assistant(None, audio={"id": "audio_1", "transcript": "y"}), "a")
+    assert bodies(for_origin(history(aloud), "b")) == [assistant("y")]

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.support import anthropic_wire
-from tests.support.answers import Json, exact, user
+from tests.support.answers import Json, assistant, exact, system, user
 from tests.support.command import gateway_command
 from tests.support.documents import lamps, prompt_tokens
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
@@ -193,7 +193,7 @@ def test_s12_7_what_cannot_be_made_to_fit_goes_to_a_larger_window(
     failing_over: GatewayProcess, upstream: MockUpstream, elsewhere: MockUpstream
 ) -> None:
     """By our own count before anything is asked, and where the provider says so after the refit."""
-    rules = {"role": "system", "content": "word " * 6000}
+    rules = system("word " * 6000)
     answer = ask(failing_over, "tiny", text=[rules, user(HELLO)])
     assert answer.status_code == 200, answer.text
     assert (len(upstream.chats), len(elsewhere.chats)) == (0, 1)
@@ -208,7 +208,7 @@ def test_s12_6_a_model_that_answers_for_another_pauses_for_no_compaction(
     failing_over: GatewayProcess, upstream: MockUpstream, elsewhere: MockUpstream
 ) -> None:
     """It is asked in place of one whose window the rules alone exceed: a pause would be no answer."""
-    talk = [part for n in range(8) for part in (user(f"Question {n}"), {"role": "assistant", "content": lamps(20)})]
+    talk = [part for n in range(8) for part in (user(f"Question {n}"), assistant(lamps(20)))]
     edit = {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 8000}}
     wanted: Any = {"context_management": {"edits": [{**edit, "pause_after_compaction": True}]}}
     wanted |= {"system": "word " * 6000, "headers": {"anthropic-beta": "compact-2026-01-12"}}
@@ -237,7 +237,7 @@ def test_s12_7_thoughts_stay_with_who_thought_them(
     ask(failing_over, "lone", text="and more?", conversation=conversation)
     assert "four" in str(elsewhere.last.body)
     assert "two and two" not in str(elsewhere.last.body)
-    said = [user("1 + 1?"), {"role": "assistant", "content": "two", "reasoning_content": "one and one"}, user("sure?")]
+    said = [user("1 + 1?"), assistant("two", reasoning_content="one and one"), user("sure?")]
     ask(failing_over, "lone", text=said)
     assert "one and one" in str(upstream.chats_of("lone")[-1].body)
     assert "two" in str(elsewhere.last.body)
@@ -257,10 +257,7 @@ def test_s12_7_signed_thoughts_stay_behind_in_a_tool_loop(
     body: Json = {"max_tokens": 2000, "thinking": thinking, "tools": tools, "stream": stream}
     said = [user("Is it there?")]
     assert ask(failing_over, "claude", "messages", said, **body).status_code == 200
-    said += [
-        {"role": "assistant", "content": [signed, used]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "It is."}]},
-    ]
+    said += [assistant([signed, used]), user([{"type": "tool_result", "tool_use_id": "toolu_1", "content": "It is."}])]
     provider.fail(529, anthropic_wire.error("overloaded_error", "Overloaded"))
     answer = ask(failing_over, "claude", "messages", said, **body)
     assert answer.status_code == 200, answer.text

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, usage_of
+from tests.support.answers import Json, tool_call, usage_of
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -13,10 +13,7 @@ from tests.support.strict_responses import check_response, create, events, read_
 
 ASK: Json = {"model": "small", "input": "Tell me of the sea"}
 LOGPROBS: Json = {"content": [{"token": "a", "logprob": -0.1, "bytes": None, "top_logprobs": []}], "refusal": None}
-CALLS: Any = [
-    {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}},
-    {"id": "call_2", "type": "function", "function": {"name": "look", "arguments": '{"at": 2}'}},
-]
+CALLS: Any = [tool_call("call_1", "look", '{"at": 1}'), tool_call("call_2", "look", '{"at": 2}')]
 ARGUMENTS = '{"x": 1}'
 CUSTOM: Json = {"id": "call_3", "type": "custom", "custom": {"name": "run", "input": "ls -la"}}
 MESSAGES: dict[str, Json] = {

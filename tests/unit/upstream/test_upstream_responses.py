@@ -9,7 +9,7 @@ import httpx
 import pytest
 from openai import OpenAI
 
-from tests.support.answers import Json, ok, stored, user
+from tests.support.answers import Json, assistant, function_tool, ok, stored, system, tool_result, user
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory, small_entry
 from tests.support.gateway_process import GatewayProcess
@@ -19,7 +19,7 @@ from tests.support.reply import Reply
 from tests.support.strict_responses import create, events, read_events
 
 BOTH = pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
-TOOL: Json = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+TOOL: Json = function_tool("look", parameters={"type": "object", "properties": {}})
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +64,11 @@ def test_s10_4_a_chat_with_a_model_that_only_responses_serve(
     client: OpenAI, codex: GatewayProcess, mock: MockResponses, upstream: MockUpstream, streamed: bool
 ) -> None:
     mock.reply(thought("I see.", "sealed-1"), words("one two three"))
-    found, reason = said(
-        client, streamed, model="codex", messages=[{"role": "system", "content": "be brief"}, user("hi")]
-    )
+    found, reason = said(client, streamed, model="codex", messages=[system("be brief"), user("hi")])
     assert (found["content"], found["reasoning_content"], reason) == ("one two three", "I see.", "stop")
     assert upstream.chats == []
     sent = mock.last
-    assert sent["input"] == [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
+    assert sent["input"] == [system("be brief"), user("hi")]
     assert (sent["store"], sent["include"]) == (False, ["reasoning.encrypted_content"])
 
 
@@ -84,8 +82,8 @@ def test_s10_4_a_tool_loop_gets_its_thoughts_back(client: OpenAI, mock: MockResp
     assert reason == "tool_calls"
     assert [each["id"] for each in found["tool_calls"]] == ["call_a", "call_b"]
     assert [each["function"]["arguments"] for each in found["tool_calls"]] == ['{"at": 1}', '{"at": 2}']
-    answer = {"role": "assistant", "content": None, "tool_calls": [_bare(each) for each in found["tool_calls"]]}
-    results = [{"role": "tool", "tool_call_id": f"call_{n}", "content": f"result {n}"} for n in "ab"]
+    answer = assistant(None, tool_calls=[_bare(each) for each in found["tool_calls"]])
+    results = [tool_result(f"call_{n}", f"result {n}") for n in "ab"]
     said(client, streamed, model="codex", messages=[*asked, answer, *results], tools=[TOOL])
     kinds = [item.get("type", item.get("role")) for item in mock.last["input"]]
     assert kinds == ["user", "reasoning", *["function_call"] * 2, *["function_call_output"] * 2]
@@ -228,7 +226,7 @@ def test_s10_4_overflow_is_fitted_once_more(codex: GatewayProcess, mock: MockRes
 
 
 def said_by_model(text: str) -> Json:
-    return {"role": "assistant", "content": text}
+    return assistant(text)
 
 
 @BOTH
@@ -403,7 +401,7 @@ def test_s10_18_items_keep_their_order_and_messages_stay_two(
     ]
     made = [*begins, *(last if calls else [{**words('{"price": 1}'), "phase": "final_answer"}])]
     mock.reply(*made)
-    first: Json = {"role": "user", "content": f"Look. {streamed} {calls}"}
+    first: Json = user(f"Look. {streamed} {calls}")
     tools = [{"type": "function", "name": "look", "parameters": {"type": "object"}}, {"type": "web_search"}]
     body: Json = {"model": "codex", "tools": tools, "include": ["reasoning.encrypted_content"]}
     asked = {**body, "input": [first]}
@@ -419,7 +417,7 @@ def test_s10_18_items_keep_their_order_and_messages_stay_two(
     assert codex.get(at).json()["output"] == answer["output"]
     assert read_events(codex.get(f"{at}&stream=true").text)[-1]["response"]["output"] == answer["output"]
     outputs = [{"type": "function_call_output", "call_id": name, "output": "r"} for name in ("c1", "c2") if calls]
-    rest = outputs or [{"role": "user", "content": "next"}]
+    rest = outputs or [user("next")]
     ways = [
         {"previous_response_id": answer["id"], "input": rest},
         {"conversation": answer["conversation"]["id"], "input": [first, *answer["output"], *rest]},
@@ -466,22 +464,22 @@ def test_s3_13_an_answer_of_two_messages_is_known_joined_and_apart(
     """Sent again without ids and phases, by the same API or as a chat's one or two messages of the assistant."""
     last = [call("look", {}, "c1")] if calls else []
     mock.reply({**words("I look."), "phase": "commentary"}, {**words("It is 7."), "phase": "final_answer"}, *last)
-    first: Json = {"role": "user", "content": f"Look. {calls} {way}"}
+    first: Json = user(f"Look. {calls} {way}")
     answer = create(codex, {"model": "codex", "tools": [{"type": "function", "name": "look"}], "input": [first]})
     mock.reply(words("done"))
     if way == "responses":
-        said = [{"role": "assistant", "content": text} for text in ("I look.", "It is 7.")]
+        said = [assistant(text) for text in ("I look.", "It is 7.")]
         made = [{"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}] if calls else []
         rest = [{"type": "function_call_output", "call_id": "c1", "output": "r"}] if calls else [first]
         after = create(codex, {"model": "codex", "input": [first, *said, *made, *rest]})
         assert after["conversation"] == answer["conversation"]
         return
     texts = ["I look.", "It is 7."] if way == "chat apart" else ["I look.\n\nIt is 7."]
-    messages: list[Any] = [first, *({"role": "assistant", "content": text} for text in texts)]
+    messages: list[Any] = [first, *(assistant(text) for text in texts)]
     if calls:
         function: Json = {"name": "look", "arguments": "{}"}
         messages[-1]["tool_calls"] = [{"id": "c1", "type": "function", "function": function}]
-    messages += [{"role": "tool", "tool_call_id": "c1", "content": "r"}] if calls else [user("next")]
+    messages += [tool_result("c1", "r")] if calls else [user("next")]
     found = client.chat.completions.create(model="codex", messages=messages)
     assert found.model_dump()["conversation"] == answer["conversation"]
 
@@ -514,11 +512,11 @@ def test_s10_17_instructions_go_up_as_such(client: OpenAI, mock: MockResponses) 
     """Where nothing changed them; those of a chat stay its first message."""
     mock.reply(words("x"))
     client.responses.create(model="codex", instructions="Be brief.", input="hi")
-    assert (mock.last["instructions"], mock.last["input"]) == ("Be brief.", [{"role": "user", "content": "hi"}])
+    assert (mock.last["instructions"], mock.last["input"]) == ("Be brief.", [user("hi")])
     mock.reply(words("x"))
-    client.chat.completions.create(model="codex", messages=[{"role": "system", "content": "Be brief."}, user("hi")])
+    client.chat.completions.create(model="codex", messages=[system("Be brief."), user("hi")])
     assert "instructions" not in mock.last
-    assert mock.last["input"][0] == {"role": "system", "content": "Be brief."}
+    assert mock.last["input"][0] == system("Be brief.")
 
 
 def test_s10_17_thoughts_of_a_responses_model_do_not_go_to_another_by_chat(
@@ -532,7 +530,7 @@ def test_s10_17_thoughts_of_a_responses_model_do_not_go_to_another_by_chat(
     upstream.reply(text="x")
     body = {"model": "plain", "conversation": first["conversation"]["id"], "messages": [user("and now?")]}
     assert gateway.post("/chat/completions", json=body).status_code == 200
-    assert upstream.chats[-1].body["messages"][1] == {"role": "assistant", "content": "yes"}
+    assert upstream.chats[-1].body["messages"][1] == assistant("yes")
     mock.reply(words("x"))
     again = {"model": "codex", "previous_response_id": first["id"], "input": "and then?"}
     assert gateway.post("/responses", json=again).status_code == 200

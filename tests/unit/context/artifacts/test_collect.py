@@ -22,6 +22,7 @@ from gateway.conversations.message_forms import forwardable, regrouped, without_
 from gateway.core.types.artifacts import Artifact, ArtifactType, RequestAttachment
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage
 from gateway.core.types.tool_steps import text_of
+from tests.support.answers import text_part
 from tests.support.growth import is_linear
 from tests.unit.making import assistant, build, history, stored, tool, user
 
@@ -55,16 +56,14 @@ def test_ids_are_stable_for_the_same_content_and_apart_within_a_request() -> Non
 
 def test_the_same_text_has_the_same_id_wherever_it_stands() -> None:
     fenced = f"Look:\n```text\n{LONG}\n```\nWhat?"
-    file = [{"type": "file", "file": {"filename": "a.txt"}}, {"type": "text", "text": "?"}]
+    file = [{"type": "file", "file": {"filename": "a.txt"}}, text_part("?")]
     found = [
         *extract_artifacts_from_messages(stored([assistant(None, "a"), tool("a", LONG)]), 0),
-        *extract_artifacts_from_messages(
-            stored([assistant(None, "a"), tool("a", [{"type": "text", "text": LONG}])]), 0
-        ),
+        *extract_artifacts_from_messages(stored([assistant(None, "a"), tool("a", [text_part(LONG)])]), 0),
         *attachments_to_artifacts([RequestAttachment(content=f"{LONG}\n")]),
         *documents(fenced),
         *documents(f"<doc>\n{LONG}\n</doc> What?"),
-        *documents([{"type": "text", "text": LONG}, {"type": "text", "text": "What?"}]),
+        *documents([text_part(LONG), text_part("What?")]),
         *documents(file, files={(0, 0): f"{LONG}\r\n"}),
     ]
     assert len(found) == 7
@@ -111,8 +110,8 @@ def test_attachments_are_counted_through_the_conversation() -> None:
     ("content", "text"),
     [
         ("plain", "plain"),
-        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
-        ([{"type": "image_url", "image_url": {}}, {"type": "text", "text": "b"}], "b"),
+        ([text_part("a"), text_part("b")], "a\nb"),
+        ([{"type": "image_url", "image_url": {}}, text_part("b")], "b"),
         (None, ""),
         ([], ""),
         (["odd"], ""),
@@ -158,13 +157,13 @@ def test_documents_of_earlier_turns_are_named_by_their_message() -> None:
 
 
 def test_a_text_part_beside_the_question_is_a_document_and_the_question_is_not() -> None:
-    (found,) = documents([{"type": "text", "text": LONG}, {"type": "text", "text": "What?"}])
+    (found,) = documents([text_part(LONG), text_part("What?")])
     assert (found.place.part, found.place.span, found.content) == (0, (0, len(LONG)), LONG)
 
 
 def test_a_file_is_an_artifact_with_its_name_where_its_text_is_known() -> None:
     part = {"type": "file", "file": {"filename": "a.md", "file_data": "…"}}
-    (found,) = documents([part, {"type": "text", "text": "?"}], files={(0, 0): "text of it"})
+    (found,) = documents([part, text_part("?")], files={(0, 0): "text of it"})
     assert (found.title, found.content, found.place.part, found.place.span) == ("a.md", "text of it", 0, None)
     assert found.source == f"file:{found.artifact_id}"
     assert documents([part]) == []
@@ -172,7 +171,7 @@ def test_a_file_is_an_artifact_with_its_name_where_its_text_is_known() -> None:
 
 def test_the_users_own_words_are_no_artifact() -> None:
     assert documents("short") == []
-    assert documents([{"type": "text", "text": "short"}, {"type": "image_url", "image_url": {}}]) == []
+    assert documents([text_part("short"), {"type": "image_url", "image_url": {}}]) == []
     assert documents_in_messages(stored([assistant(f"a\n\n{LONG}\n\nb")]), 0, 8000, {}) == []
 
 

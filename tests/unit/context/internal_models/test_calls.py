@@ -37,19 +37,20 @@ from gateway.core.types.chat import JsonAnswer, ModelDeployment, ModelFacts, Req
 from gateway.core.types.upstreams import CallScope, UpstreamRequest
 from gateway.upstream.http.mending import refusal as refusal_of
 from gateway.upstream.routing.router import ConfiguredRouter
+from tests.support.answers import assistant, text_part, user
 from tests.support.hand_clock import HandClock
 
 PRIMARY = ModelDeployment("gpt-4o", "gpt-4o", "openai/gpt-4o", "http://127.0.0.1:9/v1", "sk", operator_key=False)
 CHEAP = ModelDeployment("cheap", "cheap", "openai/cheap", "http://127.0.0.1:9/v1", "sk", operator_key=False)
 CALLER = RequestCaller("tenant")
 SCHEMA = {"name": "artifact_plan", "strict": True, "schema": {"type": "object"}}
-PLAN = InternalRequest("planner", [{"role": "user", "content": "plan this, please"}], 100, 0.2, SCHEMA)
+PLAN = InternalRequest("planner", [user("plan this, please")], 100, 0.2, SCHEMA)
 PRICES = {"input_cost_per_token": Decimal("0.000001"), "output_cost_per_token": Decimal("0.000002")}
 Reply = Callable[[dict[str, Any]], dict[str, Any] | GatewayError]
 
 
 def says(text: str, usage: dict[str, int] | None = None) -> dict[str, Any]:
-    body: dict[str, Any] = {"choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]}
+    body: dict[str, Any] = {"choices": [{"index": 0, "message": assistant(text)}]}
     return {**body, "usage": usage} if usage else body
 
 
@@ -454,13 +455,9 @@ async def test_a_cancelled_call_and_one_over_a_ceiling_are_counted_as_such() -> 
 
 def test_s5_the_text_of_an_answer_is_all_its_parts_and_can_be_kept() -> None:
     """Some servers answer in parts; half of a surrogate pair can be neither kept in a cache nor sent to anybody."""
-    parts = [
-        {"type": "thinking", "thinking": "hm"},
-        {"type": "text", "text": '{"search'},
-        {"type": "text", "text": '_"}'},
-    ]
+    parts = [{"type": "thinking", "thinking": "hm"}, text_part('{"search'), text_part('_"}')]
     assert text_of({"choices": [{"message": {"content": parts}}]}) == '{"search_"}'
     assert text_of({"choices": [{"message": {"content": "a \ud83d summary"}}]}) == "a ? summary"
-    odd_ones: list[Any] = [None, 7, {}, [7, None], [{"type": "text", "text": 7}]]
+    odd_ones: list[Any] = [None, 7, {}, [7, None], [text_part(7)]]
     for odd in odd_ones:
         assert text_of({"choices": [{"message": {"content": odd}}]}) == ""

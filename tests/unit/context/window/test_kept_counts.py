@@ -25,22 +25,21 @@ from gateway.core.types.turn import NewAnswer, StoredTurn
 from gateway.core.types.window import ForwardedMessages, WindowInputs
 from gateway.pipeline.stored_turn import with_counts
 from gateway.retrieval.index_cache import PassageFinder
+from tests.support.answers import image_part, text_part
 from tests.unit.making import assistant, build, stored, system, tool, user
 
 GPT = ModelFacts("gpt-4o")
 MODELS = [GPT, ModelFacts("gpt-3.5-turbo"), ModelFacts("openai/some-llama", token_margin=1.17)]
 WORDS = st.text('abc XYZ\n.,é数据🙂<|endoftext|>{}"', max_size=60)
-PICTURE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+PICTURE = image_part("https://example.org/a.png")
 BODIES = st.one_of(
     WORDS.map(user),
     WORDS.map(assistant),
     WORDS.map(system),
     WORDS.map(lambda text: assistant(text, "c", arguments=text)),
     WORDS.map(lambda text: tool("c", text)),
-    WORDS.map(lambda text: user([{"type": "text", "text": text}, PICTURE])),
-    WORDS.map(
-        lambda text: user([{"type": "text", "text": text}, {"type": "input_audio", "input_audio": {"data": text}}])
-    ),
+    WORDS.map(lambda text: user([text_part(text), PICTURE])),
+    WORDS.map(lambda text: user([text_part(text), {"type": "input_audio", "input_audio": {"data": text}}])),
     WORDS.map(lambda text: {**assistant(text), "reasoning_content": text}),
 )
 
@@ -337,6 +336,6 @@ async def test_what_cannot_be_made_shorter_may_take_all_of_the_budget() -> None:
     ],
 )
 async def test_s6_a_picture_is_guessed_only_where_its_data_is_elsewhere(url: str, estimated: bool) -> None:
-    picture = {"type": "image_url", "image_url": {"url": url}}
-    asked = {"role": "user", "content": [{"type": "text", "text": "What is it?"}, picture]}
+    picture = image_part(url)
+    asked = user([text_part("What is it?"), picture])
     assert (await build([asked], None, facts=OWN)).fitted.estimated is estimated

@@ -14,6 +14,7 @@ from gateway.core.formats.anthropic.request_parser import MessagesReading, read_
 from gateway.core.formats.anthropic.serializer import as_turns
 from gateway.core.types.chat import CacheMark, ModelDeployment
 from gateway.pipeline.payload import as_upstream_takes, with_marks, with_sent_marks
+from tests.support.answers import assistant, text_part, tool_result
 from tests.unit.making import chat
 
 Json = dict[str, Any]
@@ -38,7 +39,7 @@ BAD: list[tuple[Json, str]] = [
     ({"messages": [{"role": "user", "content": ["x"]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].source"),
     ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "messages[0].content[0].tool_use_id"),
-    ({"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}]}, "messages[0].content[0].id"),
+    ({"messages": [assistant([{"type": "tool_use"}])]}, "messages[0].content[0].id"),
     ({"system": [{"type": "image"}]}, "system[0].type"),
     ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
     ({"tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "some"}}, "tool_choice.type"),
@@ -76,7 +77,7 @@ def test_what_breaks_a_rule_is_named(more: Json, param: str) -> None:
 def test_an_error_of_the_chat_names_the_field_that_was_sent() -> None:
     """One of Anthropic's messages may be several of a chat's."""
     turns = [
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]},
+        assistant([{"type": "tool_use", "id": "a", "name": "f", "input": {}}]),
         {
             "role": "user",
             "content": [
@@ -120,17 +121,17 @@ def test_marks_stand_beside_the_messages_and_are_set_where_they_are_taken() -> N
     """They count from the end: what was restored or left out stands before them."""
     turns = [
         {"role": "user", "content": "old"},
-        {"role": "assistant", "content": "so"},
-        {"role": "user", "content": [{"type": "text", "text": "new", "cache_control": MARK}]},
+        assistant("so"),
+        {"role": "user", "content": [text_part("new", cache_control=MARK)]},
     ]
-    reading = read(system=[{"type": "text", "text": "s", "cache_control": MARK}], messages=turns)
+    reading = read(system=[text_part("s", cache_control=MARK)], messages=turns)
     sent = reading.chat["messages"]
     assert "cache_control" not in str(sent)
     assert reading.native.marks == (CacheMark(0, 0, MARK), CacheMark(3, 0, MARK))
     forwarded = [sent[0], {"role": "user", "content": "restored"}, *sent[1:]]
     marked = with_marks(forwarded, sent, reading.native.marks)
-    assert marked[0]["content"] == [{"type": "text", "text": "s", "cache_control": MARK}]
-    assert marked[-1]["content"] == [{"type": "text", "text": "new", "cache_control": MARK}]
+    assert marked[0]["content"] == [text_part("s", cache_control=MARK)]
+    assert marked[-1]["content"] == [text_part("new", cache_control=MARK)]
     assert marked[1:-1] == forwarded[1:-1]
     shorter = with_marks([sent[0], sent[3]], sent, reading.native.marks)
     assert shorter[1] == marked[-1]
@@ -139,18 +140,18 @@ def test_marks_stand_beside_the_messages_and_are_set_where_they_are_taken() -> N
 def test_s4_i7_routers_get_the_marks_of_results_on_their_texts() -> None:
     """They read none on a message, so that no step of an agent's was cached."""
     result = {"type": "tool_result", "tool_use_id": "c", "content": "sunny", "cache_control": MARK}
-    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]}
+    call = assistant([{"type": "tool_use", "id": "c", "name": "f", "input": {}}])
     reading = read(messages=[{"role": "user", "content": "look"}, call, {"role": "user", "content": [result]}])
     assert reading.native is not None
     sent = reading.chat["messages"]
     marked = with_marks(sent, sent, reading.native.marks, whole=False)
-    assert marked[-1] == {**sent[-1], "content": [{"type": "text", "text": "sunny", "cache_control": MARK}]}
+    assert marked[-1] == {**sent[-1], "content": [text_part("sunny", cache_control=MARK)]}
 
 
 @pytest.mark.parametrize(("route", "is_marked"), [("anthropic/claude", True), ("gemini/gemini-3-pro-preview", False)])
 def test_s1_marks_do_not_become_contents_that_google_stores(route: str, is_marked: bool) -> None:
     """litellm made one of them in a call of its own, for each step of an agent: no bill had its price."""
-    marked = {"type": "text", "text": "s", "cache_control": MARK}
+    marked = text_part("s", cache_control=MARK)
     tools = [{"name": "f", "input_schema": {}, "cache_control": MARK}]
     said = read(system=[marked], tools=tools, messages=[{"role": "user", "content": [marked]}])
     at = ModelDeployment("m", "m", route, "", None, operator_key=True, protocol="litellm", provider=route.split("/")[0])
@@ -161,11 +162,11 @@ def test_s1_marks_do_not_become_contents_that_google_stores(route: str, is_marke
 
 def test_s4_i7_a_chats_marks_leave_room_for_those_of_messages() -> None:
     """§10: what a chat marked is stored with its marks, those of Messages stand beside its messages."""
-    before = [{"role": "user", "content": [{"type": "text", "text": f"{n}", "cache_control": MARK}]} for n in range(5)]
+    before = [{"role": "user", "content": [text_part(f"{n}", cache_control=MARK)]} for n in range(5)]
     said = read(
-        system=[{"type": "text", "text": "s", "cache_control": MARK}],
+        system=[text_part("s", cache_control=MARK)],
         tools=[{"name": "f", "input_schema": {}, "cache_control": MARK}],
-        messages=[{"role": "user", "content": [{"type": "text", "text": "new", "cache_control": MARK}]}],
+        messages=[{"role": "user", "content": [text_part("new", cache_control=MARK)]}],
     )
     assert said.native is not None
     asked = replace(chat(said.chat["messages"]), api="messages", native=said.native)
@@ -177,7 +178,7 @@ def test_s4_i7_a_chats_marks_leave_room_for_those_of_messages() -> None:
 
 def test_s4_i7_marks_of_system_blocks_stay_at_them_behind_another_system_message() -> None:
     """§11.7: as a prompt profile stands in front, and two blocks of the client's may be equal."""
-    system = [{"type": "text", "text": "s"}, {"type": "text", "text": "s", "cache_control": MARK}]
+    system = [text_part("s"), text_part("s", cache_control=MARK)]
     reading = read(system=system, messages=[{"role": "user", "content": "new"}])
     sent = reading.chat["messages"]
     profile = {"role": "system", "content": "Be kind."}
@@ -189,14 +190,11 @@ def test_s4_i7_marks_of_system_blocks_stay_at_them_behind_another_system_message
 SEARCHED: list[Json] = [
     {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
     {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
-    {"type": "text", "text": "found"},
+    text_part("found"),
 ]
-CALLED: list[Json] = [
-    {"type": "text", "text": "I look."},
-    {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}},
-]
+CALLED: list[Json] = [text_part("I look."), {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}]
 OTHER_CALL: Json = {"type": "tool_use", "id": "toolu_2", "name": "g", "input": {}}
-RESULT: Json = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "r"}]}
+RESULT: Json = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [text_part("r")]}
 
 
 def marked_at(block: Json) -> Json:
@@ -233,7 +231,7 @@ def test_s4_i7_marks_in_answers_and_in_results_go_up(turns: list[list[Json]], ex
     sent = reading.chat["messages"]
     _, told = as_turns(with_marks(sent, sent, reading.native.marks))
     shown = [
-        {**block, "content": [{"type": "text", "text": block["content"]}]} if block["type"] == "tool_result" else block
+        {**block, "content": [text_part(block["content"])]} if block["type"] == "tool_result" else block
         for turn in told[1:]
         for block in turn["content"]
     ]
@@ -295,17 +293,17 @@ def test_errors_in_anthropics_words() -> None:
         ("Exit code 1", "Exit code 1"),
         ("<tool_use_error>File does not exist.</tool_use_error>", None),
         ("0 lamps\n" * 99 + "failed", "Error: " + "0 lamps\n" * 99 + "failed"),
-        ([{"type": "text", "text": "no such"}, {"type": "text", "text": "lamp"}], "Error: no such\n\nlamp"),
+        ([text_part("no such"), text_part("lamp")], "Error: no such\n\nlamp"),
         ([], "Error"),
     ],
 )
 def test_s10_7_a_chats_model_reads_that_a_tool_failed(content: Any, told: Any) -> None:
     result = {"type": "tool_result", "tool_use_id": "c", "content": content, "is_error": True}
     call = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
-    said = [*ASKED["messages"], {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    said = [*ASKED["messages"], assistant([call]), {"role": "user", "content": [result]}]
     read = read_request({**ASKED, "messages": said}, {}).chat["messages"]
     (*_, found) = plain_messages(read, thoughts=False)
-    assert found == {"role": "tool", "tool_call_id": "c", "content": content if told is None else told}
+    assert found == tool_result("c", content if told is None else told)
     assert read[-1]["is_error"]
 
 

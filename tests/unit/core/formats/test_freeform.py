@@ -12,13 +12,14 @@ from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.formats.tool_calls import FreeformChunks, input_of, names_of, with_freeform, without_freeform
 from gateway.core.types.items import TYPED, arguments_of, typed_item
+from tests.support.answers import assistant, function_tool, tool_call
 
 Json = dict[str, Any]
 TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 GRAMMAR = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: line+"}}
 PATCH: Json = {"type": "custom", "custom": {"name": "apply_patch", "description": "Patches.", "format": GRAMMAR}}
 LOCAL: Json = {"type": "function", "function": {"name": "local_shell"}, TYPED: {"type": "local_shell"}}
-SHELL: Json = {"type": "function", "function": {"name": "shell", "parameters": {}}}
+SHELL: Json = function_tool("shell", parameters={})
 
 
 def called(name: str, text: str, number: int) -> Json:
@@ -29,15 +30,11 @@ def called(name: str, text: str, number: int) -> Json:
         return {"id": f"c{number}", "type": "function", "function": function, TYPED: "local_shell_call"}
     if name == "apply_patch":
         return {"id": f"c{number}", "type": "custom", "custom": {"name": name, "input": text}}
-    return {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": text}}
+    return tool_call(f"c{number}", name, text)
 
 
 def body(calls: list[Json], *typed: Json, **more: Any) -> Json:
-    return {
-        "tools": [PATCH, SHELL, *typed],
-        "messages": [{"role": "assistant", "content": None, "tool_calls": calls}],
-        **more,
-    }
+    return {"tools": [PATCH, SHELL, *typed], "messages": [assistant(None, tool_calls=calls)], **more}
 
 
 CALLS = st.lists(st.tuples(st.sampled_from(["apply_patch", "shell", "local_shell"]), TEXT), min_size=1, max_size=4)
@@ -59,7 +56,7 @@ def test_s1_11_calls_go_up_and_come_back(calls: list[tuple[str, str]], ascii_onl
         if call["function"]["name"] in names:
             again = json.dumps(json.loads(call["function"]["arguments"]))
             call["function"] = {**call["function"], "arguments": again}
-    message = {"role": "assistant", "content": None, "tool_calls": up}
+    message = assistant(None, tool_calls=up)
     whole = with_freeform({"choices": [{"message": message}]}, names)
     assert whole["choices"][0]["message"]["tool_calls"] == made
     chunks, record = FreeformChunks(names), StreamRecord(1)
@@ -162,12 +159,12 @@ def test_s1_11_what_a_model_makes_of_an_action(kind: str, arguments: Any, held: 
 def test_s1_11_the_grammar_is_told_and_choices_are_mapped() -> None:
     chosen = {"type": "custom", "custom": {"name": "apply_patch"}}
     sent = without_freeform(body([], tool_choice=chosen), keeps_allowed=False)
-    assert sent["tool_choice"] == {"type": "function", "function": {"name": "apply_patch"}}
+    assert sent["tool_choice"] == function_tool("apply_patch")
     assert sent["tools"][0]["function"]["description"].endswith("this lark grammar:\nstart: line+")
     assert sent["tools"][1] == SHELL
     allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [chosen]}}
     sent = without_freeform(body([], tool_choice=allowed), keeps_allowed=False)
     assert (len(sent["tools"]), sent["tool_choice"]) == (1, "required")
     kept = without_freeform(body([], tool_choice=allowed), keeps_allowed=True)
-    assert kept["tool_choice"]["allowed_tools"]["tools"] == [{"type": "function", "function": {"name": "apply_patch"}}]
+    assert kept["tool_choice"]["allowed_tools"]["tools"] == [function_tool("apply_patch")]
     assert len(kept["tools"]) == 2

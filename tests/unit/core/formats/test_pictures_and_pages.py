@@ -14,17 +14,15 @@ from gateway.core.formats.responses.response_events import ResponseEvents
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import items_of, message_id_of, without
+from tests.support.answers import assistant, image_part, text_part
 from tests.support.messages import MESSAGE
 from tests.support.strict_responses import check_event, check_response
 
 Json = dict[str, Any]
 PNG = "iVBORw0KGgo="
-IMAGES = [
-    {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
-    {"type": "image_url", "image_url": {"url": "https://pictures.example/2.png"}},
-]
+IMAGES = [image_part(f"data:image/png;base64,{PNG}"), image_part("https://pictures.example/2.png")]
 PAGE = {"url": "https://pages.example/a", "title": "A page", "start_index": 4, "end_index": 7}
-SAID = {"role": "assistant", "content": "See tea.", "annotations": [{"type": "url_citation", "url_citation": PAGE}]}
+SAID = assistant("See tea.", annotations=[{"type": "url_citation", "url_citation": PAGE}])
 CITED = {
     "type": "web_search_result_location",
     "url": "https://pages.example/a",
@@ -46,7 +44,7 @@ def chunks(*deltas: Json) -> list[Json]:
 
 
 def test_pictures_are_items_of_a_response_as_of_the_stored_answer() -> None:
-    body = {"role": "assistant", "content": "Two.", "images": IMAGES}
+    body = assistant("Two.", images=IMAGES)
     response = response_of(completion(body), echo({}, store=True))
     check_response(response)
     said, drawn, named = response["output"]
@@ -58,11 +56,7 @@ def test_pictures_are_items_of_a_response_as_of_the_stored_answer() -> None:
 
 
 def test_a_picture_whose_data_url_is_in_capitals_is_its_data() -> None:
-    body = {
-        "role": "assistant",
-        "content": None,
-        "images": [{**IMAGES[0], "image_url": {"url": f"DATA:image/png;base64,{PNG}"}}],
-    }
+    body = assistant(None, images=[{**IMAGES[0], "image_url": {"url": f"DATA:image/png;base64,{PNG}"}}])
     (drawn,) = response_of(completion(body), echo({}, store=True))["output"]
     assert (drawn["result"], "image_url" in drawn) == (PNG, False)
 
@@ -70,7 +64,7 @@ def test_a_picture_whose_data_url_is_in_capitals_is_its_data() -> None:
 @pytest.mark.parametrize("field", ["images", "content"])
 def test_s10_1_each_picture_of_an_answer_is_found_and_leaves_by_its_id(field: str) -> None:
     """It was listed under an id that no request could name, and stayed when it was to be deleted."""
-    text = {"type": "text", "text": "Two."}
+    text = text_part("Two.")
     body = {"content": "Two.", "images": IMAGES} if field == "images" else {"content": [IMAGES[0], text, IMAGES[1]]}
     answer = ConversationMessage("assistant", {"role": "assistant", **body}, message_id="msg_5a")
     listed = items_of(answer)
@@ -85,14 +79,14 @@ def test_s10_1_each_picture_of_an_answer_is_found_and_leaves_by_its_id(field: st
 
 
 def test_a_picture_without_words_is_all_of_a_response() -> None:
-    response = response_of(completion({"role": "assistant", "content": "", "images": IMAGES[:1]}), echo({}, store=True))
+    response = response_of(completion(assistant("", images=IMAGES[:1])), echo({}, store=True))
     assert [item["type"] for item in response["output"]] == ["image_generation_call"]
 
 
 def test_streamed_pictures_are_the_same_items() -> None:
-    body = {"role": "assistant", "content": "Two.", "images": IMAGES}
+    body = assistant("Two.", images=IMAGES)
     events = ResponseEvents(echo({}, store=True))
-    deltas = ({"role": "assistant", "content": "Two."}, {"images": IMAGES[:1]}, {"images": IMAGES[1:]})
+    deltas = (assistant("Two."), {"images": IMAGES[:1]}, {"images": IMAGES[1:]})
     told = [*events.of(chunks(*deltas)), *events.end()]
     for event in told:
         check_event(event)
@@ -101,16 +95,16 @@ def test_streamed_pictures_are_the_same_items() -> None:
 
 
 def test_a_client_of_messages_is_told_of_pictures() -> None:
-    message = as_message(completion({"role": "assistant", "content": "Two.", "images": IMAGES}), "m")
+    message = as_message(completion(assistant("Two.", images=IMAGES)), "m")
     MESSAGE.validate_json(json.dumps(message), strict=True)
     assert [block["text"] for block in message["content"]] == ["Two.", PICTURES_NOTE]
     assert message["images"] == IMAGES
-    assert assistant_message(message["content"], "messages[1].content") == {"role": "assistant", "content": "Two."}
+    assert assistant_message(message["content"], "messages[1].content") == assistant("Two.")
 
 
 def test_a_stream_of_messages_tells_of_pictures_once() -> None:
     events = MessageEvents("m")
-    deltas = ({"role": "assistant", "content": "Two."}, {"images": IMAGES[:1]}, {"images": IMAGES[1:]})
+    deltas = (assistant("Two."), {"images": IMAGES[:1]}, {"images": IMAGES[1:]})
     told = [*events.of(chunks(*deltas)), *events.end()]
     texts = [event["delta"]["text"] for event in told if event["type"] == "content_block_delta"]
     assert texts == ["Two.", PICTURES_NOTE]
@@ -120,16 +114,14 @@ def test_a_stream_of_messages_tells_of_pictures_once() -> None:
 def test_pages_that_a_chat_cites_are_citations_of_a_message() -> None:
     message = as_message(completion(SAID), "m")
     MESSAGE.validate_json(json.dumps(message), strict=True)
-    assert message["content"] == [{"type": "text", "text": "See tea.", "citations": [CITED]}]
+    assert message["content"] == [text_part("See tea.", citations=[CITED])]
     assert assistant_message(message["content"], "messages[1].content") == SAID
 
 
 def test_streamed_citations_belong_to_the_text_before_them() -> None:
     events = MessageEvents("m")
     told = [
-        *events.of(
-            chunks({"role": "assistant", "content": "See "}, {"content": "tea."}, {"annotations": SAID["annotations"]})
-        ),
+        *events.of(chunks(assistant("See "), {"content": "tea."}, {"annotations": SAID["annotations"]})),
         *events.end(),
     ]
     deltas = [event["delta"] for event in told if event["type"] == "content_block_delta"]
@@ -139,18 +131,15 @@ def test_streamed_citations_belong_to_the_text_before_them() -> None:
 
 def test_sealed_citations_go_back_to_their_maker_as_they_came() -> None:
     sealed = {**CITED, "encrypted_index": "Eo8B"}
-    block = {"type": "text", "text": "See tea.", "citations": [sealed, CITED]}
+    block = text_part("See tea.", citations=[sealed, CITED])
     message = assistant_message([block], "messages[1].content")
-    assert message["content"] == [{"type": "text", "text": "See tea.", "citations": [sealed]}]
+    assert message["content"] == [text_part("See tea.", citations=[sealed])]
     assert [each["url_citation"]["url"] for each in message["annotations"]] == ["https://pages.example/a"]
 
 
 def test_places_of_cited_pages_count_from_the_first_text_of_an_answer() -> None:
     """A chat's annotations have the place in all that was said."""
-    blocks: list[Json] = [
-        {"type": "text", "text": "Rain. "},
-        {"type": "text", "text": "See tea.", "citations": [CITED]},
-    ]
+    blocks: list[Json] = [text_part("Rain. "), text_part("See tea.", citations=[CITED])]
     message = assistant_message(blocks, "messages[1].content")
     place = message["annotations"][0]["url_citation"]
     said = "".join(part["text"] for part in message["content"])
@@ -158,22 +147,22 @@ def test_places_of_cited_pages_count_from_the_first_text_of_an_answer() -> None:
     assert place["start_index"] == said.rindex("tea")
 
 
-PARTS = [{"type": "text", "text": "Here."}, {"type": "refusal", "refusal": "No more."}, IMAGES[0]]
+PARTS = [text_part("Here."), {"type": "refusal", "refusal": "No more."}, IMAGES[0]]
 
 
 def test_parts_of_a_content_reach_a_client_of_messages() -> None:
-    message = as_message(completion({"role": "assistant", "content": PARTS}), "m")
+    message = as_message(completion(assistant(PARTS)), "m")
     MESSAGE.validate_json(json.dumps(message), strict=True)
     assert [block["text"] for block in message["content"]] == ["Here.", "No more.", PICTURES_NOTE]
     assert (message["stop_reason"], message["images"]) == ("refusal", IMAGES[:1])
     events = MessageEvents("m")
-    told = [*events.of(chunks({"role": "assistant", "content": PARTS})), *events.end()]
+    told = [*events.of(chunks(assistant(PARTS))), *events.end()]
     texts = [event["delta"]["text"] for event in told if event["type"] == "content_block_delta"]
     assert texts == ["Here.", "No more.", PICTURES_NOTE]
 
 
 def test_pictures_among_the_parts_of_a_content_are_items_of_their_own() -> None:
-    body = {"role": "assistant", "content": PARTS}
+    body = assistant(PARTS)
     response = response_of(completion(body), echo({}, store=True))
     check_response(response)
     assert [item["type"] for item in response["output"]] == ["message", "image_generation_call"]
@@ -183,9 +172,9 @@ def test_pictures_among_the_parts_of_a_content_are_items_of_their_own() -> None:
 
 
 def test_what_is_said_aloud_is_the_text_of_an_answer() -> None:
-    aloud = {"role": "assistant", "content": None, "audio": {"id": "audio_1", "transcript": "Tea?", "data": "AAAA"}}
+    aloud = assistant(None, audio={"id": "audio_1", "transcript": "Tea?", "data": "AAAA"})
     (block,) = as_message(completion(aloud), "m")["content"]
-    assert block == {"type": "text", "text": "Tea?"}
+    assert block == text_part("Tea?")
     pieces = chunks({"role": "assistant", "audio": {"transcript": "Te"}}, {"audio": {"transcript": "a?"}})
     messages = MessageEvents("m")
     told = [*messages.of(pieces), *messages.end()]
@@ -197,7 +186,7 @@ def test_what_is_said_aloud_is_the_text_of_an_answer() -> None:
 
 def test_a_stream_of_texts_and_parts_is_kept_whole() -> None:
     record = StreamRecord(1)
-    for chunk in chunks({"content": "One, "}, {"content": [{"type": "text", "text": "two, "}]}, {"content": "three"}):
+    for chunk in chunks({"content": "One, "}, {"content": [text_part("two, ")]}, {"content": "three"}):
         record.add(chunk)
     content = record.completion()["choices"][0]["message"]["content"]
     assert [part["text"] for part in content] == ["One, ", "two, ", "three"]

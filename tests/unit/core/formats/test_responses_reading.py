@@ -8,6 +8,7 @@ from gateway.api.fields import renamed
 from gateway.core.errors import InvalidRequest
 from gateway.core.formats.responses.request_parser import CompactedExtract, ResponsesReading, read_request
 from gateway.upstream.routing.protocols import needs_no_pictures
+from tests.support.answers import assistant, function_tool, text_part, tool_call, tool_result, user
 
 Json = dict[str, Any]
 CALL: Json = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
@@ -29,68 +30,58 @@ def messages(items: Any) -> list[Json]:
 
 
 def called(*names: str) -> list[Json]:
-    return [{"id": name, "type": "function", "function": {"name": "f", "arguments": "{}"}} for name in names]
+    return [tool_call(name, "f") for name in names]
 
 
 @pytest.mark.parametrize(
     ("items", "expected"),
     [
-        ("hi", [{"role": "user", "content": "hi"}]),
-        ([CALL, OTHER], [{"role": "assistant", "content": None, "tool_calls": called("c1", "c2")}]),
+        ("hi", [user("hi")]),
+        ([CALL, OTHER], [assistant(None, tool_calls=called("c1", "c2"))]),
         (
             [SEALED, CALL, {**SEALED, "encrypted_content": "f"}, OTHER, OUTPUT],
             [
-                {
-                    "role": "assistant",
-                    "content": None,
-                    "reasoning_items": [SEALED, {**SEALED, "encrypted_content": "f"}],
-                    "tool_calls": called("c1", "c2"),
-                    "item_order": [
+                assistant(
+                    None,
+                    reasoning_items=[SEALED, {**SEALED, "encrypted_content": "f"}],
+                    tool_calls=called("c1", "c2"),
+                    item_order=[
                         *({"type": "reasoning"}, {"type": "function_call", "call_id": "c1"}),
                         *({"type": "reasoning"}, {"type": "function_call", "call_id": "c2"}),
                     ],
-                },
-                {"role": "tool", "tool_call_id": "c1", "content": "x"},
+                ),
+                tool_result("c1", "x"),
             ],
         ),
         (
             [CALL, SAID],
-            [
-                {
-                    "role": "assistant",
-                    "content": "t",
-                    "tool_calls": called("c1"),
-                    "item_order": [{"type": "function_call", "call_id": "c1"}, SAID],
-                }
-            ],
+            [assistant("t", tool_calls=called("c1"), item_order=[{"type": "function_call", "call_id": "c1"}, SAID])],
         ),
-        ([SAID, SAID], [{"role": "assistant", "content": "t"}] * 2),
+        ([SAID, SAID], [assistant("t")] * 2),
         (
             [THOUGHT, SEARCH, THOUGHT, SAID],
             [
-                {
-                    "role": "assistant",
-                    "content": "t",
-                    "reasoning_items": [THOUGHT, THOUGHT],
-                    "output_items": [SEARCH],
-                    "item_order": [*({"type": kind} for kind in ("reasoning", SEARCH["type"], "reasoning")), SAID],
-                }
+                assistant(
+                    "t",
+                    reasoning_items=[THOUGHT, THOUGHT],
+                    output_items=[SEARCH],
+                    item_order=[*({"type": kind} for kind in ("reasoning", SEARCH["type"], "reasoning")), SAID],
+                )
             ],
         ),
-        ([SAID, THOUGHT], [{"role": "assistant", "content": "t"}]),
+        ([SAID, THOUGHT], [assistant("t")]),
         (
             [SAID, SEALED, CALL],
             [
-                {
-                    "role": "assistant",
-                    "content": "t",
-                    "reasoning_items": [SEALED],
-                    "tool_calls": called("c1"),
-                    "item_order": [SAID, {"type": "reasoning"}, {"type": "function_call", "call_id": "c1"}],
-                }
+                assistant(
+                    "t",
+                    reasoning_items=[SEALED],
+                    tool_calls=called("c1"),
+                    item_order=[SAID, {"type": "reasoning"}, {"type": "function_call", "call_id": "c1"}],
+                )
             ],
         ),
-        ([{**SAID, "content": []}], [{"role": "assistant", "content": ""}]),
+        ([{**SAID, "content": []}], [assistant("")]),
     ],
     ids=[
         *("text", "parallel", "thoughts between calls", "text behind a call", "two texts", "hosted", "led nowhere"),
@@ -104,7 +95,7 @@ def test_items_are_messages(items: Any, expected: list[Json]) -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("between", [{"role": "developer", "content": "a note"}, {"role": "user", "content": "wait"}])
+@pytest.mark.parametrize("between", [{"role": "developer", "content": "a note"}, user("wait")])
 def test_s1_results_behind_what_was_said_meanwhile_stand_behind_their_calls(between: Json) -> None:
     """OpenAI takes them anywhere behind the call; a chat's upstreams do not."""
     late = {**OUTPUT, "call_id": "c2", "output": "y"}
@@ -113,12 +104,12 @@ def test_s1_results_behind_what_was_said_meanwhile_stand_behind_their_calls(betw
     first, second = called("c1", "c2"), called("c1")
     second[0]["function"]["name"] = "g"
     assert found == [
-        {"role": "assistant", "content": None, "tool_calls": first},
-        {"role": "tool", "tool_call_id": "c1", "content": "x"},
-        {"role": "tool", "tool_call_id": "c2", "content": "y"},
+        assistant(None, tool_calls=first),
+        tool_result("c1", "x"),
+        tool_result("c2", "y"),
         between,
-        {"role": "assistant", "content": None, "tool_calls": second},
-        {"role": "tool", "tool_call_id": "c1", "content": "x"},
+        assistant(None, tool_calls=second),
+        tool_result("c1", "x"),
         between,
     ]
 
@@ -127,7 +118,7 @@ def test_what_no_chat_has_is_kept_for_who_has_it() -> None:
     """`Native.fields` go up untouched; `needs` name what makes no sense elsewhere."""
     search = {"type": "web_search"}
     found = read(
-        [{"role": "user", "content": "x"}, SEARCH],
+        [user("x"), SEARCH],
         tools=[search, {"type": "function", "name": "f", "parameters": {}}],
         tool_choice=search,
         reasoning={"effort": "low", "summary": "auto"},
@@ -149,7 +140,7 @@ def test_what_no_chat_has_is_kept_for_who_has_it() -> None:
     }
     assert set(found.native.needs) == {"prompt", "tool_choice"}
     assert found.native.hosted == (("input[1]", "web_search_call"), ("tools[0]", "web_search"))
-    assert found.chat["tools"] == [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    assert found.chat["tools"] == [function_tool("f", parameters={})]
     assert (found.chat["reasoning_effort"], found.chat["logprobs"]) == ("low", True)
     assert "tool_choice" not in found.chat
 
@@ -163,7 +154,7 @@ def test_what_no_chat_has_is_kept_for_who_has_it() -> None:
         ({"input": 3}, "input"),
         ({"input": [3]}, "input[0]"),
         ({"input": [{"type": "message", "role": "user"}]}, "input[0].content"),
-        ({"input": [{"role": "user", "content": [{"type": "output_audio"}]}]}, "input[0].content[0].type"),
+        ({"input": [user([{"type": "output_audio"}])]}, "input[0].content[0].type"),
         ({"input": [CALL, {**OUTPUT, "output": None}]}, "input[1].output"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
         ({"input": [{"type": "shell_call", "call_id": "c", "action": []}]}, "input[0].action"),
@@ -200,7 +191,7 @@ def test_s1_11_a_shell_that_its_answerer_runs_is_none_of_the_clients() -> None:
     """§1.11: such calls, and what came of them, are kept for whoever ran them."""
     container = {"environment": {"type": "container_reference", "container_id": "x"}}
     tool = {"type": "shell", "environment": {"type": "container_auto"}}
-    found = read([{"role": "user", "content": "x"}, {**SHELL_CALL, **container}, ANSWER], tools=[tool])
+    found = read([user("x"), {**SHELL_CALL, **container}, ANSWER], tools=[tool])
     assert [kind for _, kind in found.native.hosted] == ["shell_call", "shell_call_output", "shell"]
     assert "tools" not in found.chat
     assert found.chat["messages"][1]["output_items"] == [{**SHELL_CALL, **container}, ANSWER]
@@ -215,7 +206,7 @@ def test_s1_11_a_local_shells_result_names_its_call_by_any_of_its_ids() -> None:
     call = {"type": "local_shell_call", "id": "lsh_1", "call_id": "c", "action": action, "status": "completed"}
     for name, value in (("id", "c"), ("id", "lsh_1"), ("call_id", "c")):
         (_, result) = messages([call, {"type": "local_shell_call_output", name: value, "output": "a"}])
-        assert result == {"role": "tool", "tool_call_id": "c", "content": "a"}
+        assert result == tool_result("c", "a")
 
 
 def test_s1_11_skills_of_a_local_shell_are_told() -> None:
@@ -225,7 +216,7 @@ def test_s1_11_skills_of_a_local_shell_are_told() -> None:
 
 
 def test_errors_of_a_chat_are_told_in_the_words_of_the_request() -> None:
-    found = read([{"role": "user", "content": "x"}, CALL, OTHER, OUTPUT], instructions="Be brief.")
+    found = read([user("x"), CALL, OTHER, OUTPUT], instructions="Be brief.")
     for param, own in (
         ("messages[0].content", "instructions"),
         ("messages[1].content[2].text", "input[0].content[2].text"),
@@ -243,7 +234,7 @@ def test_errors_of_a_chat_are_told_in_the_words_of_the_request() -> None:
 
 
 def test_s7_errors_of_tools_name_them_as_they_were_sent() -> None:
-    flat, nested = {"type": "function", "name": "a"}, {"type": "function", "function": {"name": "c"}}
+    flat, nested = {"type": "function", "name": "a"}, function_tool("c")
     group = {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "b"}]}
     custom = {"type": "custom", "custom": {"name": "d"}}
     found = read("x", tools=[{"type": "web_search"}, flat, group, nested, custom])
@@ -260,10 +251,8 @@ def test_s7_errors_of_tools_name_them_as_they_were_sent() -> None:
 
 def test_what_stands_for_something_else_is_named_alone() -> None:
     """Of a compaction item nothing is named that its client has not sent."""
-    said = CompactedExtract(
-        "What was said.", {"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}
-    )
-    found = read([said, {"role": "user", "content": [{"type": "input_file", "file_id": "file-2"}]}])
+    said = CompactedExtract("What was said.", user([{"type": "file", "file": {"file_id": "file-1"}}]))
+    found = read([said, user([{"type": "input_file", "file_id": "file-2"}])])
     named = {
         "messages[1].content[0].file.file_id": "input[0]",
         "messages[2].content[0].file": "input[1].content[0].file_id",
@@ -279,10 +268,10 @@ def test_parts_that_name_what_only_such_an_upstream_can_get() -> None:
         {"type": "input_file", "file_url": "https://example.com/a.pdf"},
         {"type": "input_file", "file_id": "file-2"},
     ]
-    found = read([{"role": "user", "content": parts}])
+    found = read([user(parts)])
     assert found.native.needs == ("input[0].content[1].file_id", "input[0].content[2].file_url")
     assert needs_no_pictures(found.native).needs == ("input[0].content[2].file_url",)
     text, image, url, file = found.chat["messages"][0]["content"]
-    assert text == {"type": "text", "text": "see"}
+    assert text == text_part("see")
     assert (image, url) == (parts[1], parts[2])
     assert file == {"type": "file", "file": {"file_id": "file-2"}}

@@ -12,13 +12,12 @@ from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.jsons import Json
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import TYPED, TYPED_CALLS, arguments_of, call_kinds, items_of, result_item, result_text
+from tests.support.answers import assistant, tool_call, tool_result, user
 from tests.support.strict_responses import check_event, check_response
 
 TEXTS = st.text(min_size=1, max_size=12)
 IDS = st.text("abc123", min_size=1, max_size=4)
-FUNCTION = st.builds(
-    lambda i, n, a: {"id": i, "type": "function", "function": {"name": n, "arguments": a}}, IDS, IDS, st.text()
-)
+FUNCTION = st.builds(lambda i, n, a: tool_call(i, n, a), IDS, IDS, st.text())
 CUSTOM = st.builds(lambda i, n, a: {"id": i, "type": "custom", "custom": {"name": n, "input": a}}, IDS, IDS, st.text())
 HELD = {
     "local_shell_call": st.fixed_dictionaries(
@@ -49,7 +48,7 @@ CALLS = st.lists(st.one_of(FUNCTION, CUSTOM, typed()), min_size=1, max_size=3, u
 @st.composite
 def answers(draw: st.DrawFn) -> Json:
     """A message of an assistant's that says something."""
-    message: Json = {"role": "assistant", "content": draw(st.none() | TEXTS)}
+    message: Json = assistant(draw(st.none() | TEXTS))
     if draw(st.booleans()):
         message["reasoning_content"] = draw(TEXTS)
     if message["content"] is None or draw(st.booleans()):
@@ -62,11 +61,11 @@ def conversations(draw: st.DrawFn) -> list[Json]:
     """Turns with their tool results."""
     found: list[Json] = []
     for _ in range(draw(st.integers(1, 3))):
-        found.append({"role": "user", "content": draw(TEXTS)})
+        found.append(user(draw(TEXTS)))
         answer = draw(answers())
         found.append(answer)
         calls = answer.get("tool_calls", ())
-        found += [{"role": "tool", "tool_call_id": call["id"], "content": draw(st.text())} for call in calls]
+        found += [tool_result(call["id"], draw(st.text())) for call in calls]
     return found
 
 
@@ -118,7 +117,7 @@ def cut(draw: st.DrawFn, text: str) -> list[str]:
 def streams(draw: st.DrawFn) -> tuple[Json, list[Json]]:
     """A message and the chunks that it comes in; pieces of calls are mixed."""
     message = draw(answers())
-    deltas: list[Json] = [{"role": "assistant", "content": draw(st.sampled_from(["", None]))}]
+    deltas: list[Json] = [assistant(draw(st.sampled_from(["", None])))]
     for name in ("reasoning_content", "content"):
         deltas += [{name: piece} for piece in cut(draw, message.get(name) or "")]
     pieces: list[list[Json]] = []

@@ -32,6 +32,7 @@ from gateway.operations.otel.telemetry import (
     ToldMetrics,
     TracedUpstream,
 )
+from tests.support.answers import assistant, image_part, system, text_part, tool_call, tool_result, user
 
 Json = dict[str, Any]
 SCOPE: Json = {"type": "http", "path": "/v1/chat/completions", "method": "POST", "headers": []}
@@ -230,15 +231,12 @@ async def test_a_fault_of_telemetry_costs_no_answer(monkeypatch: pytest.MonkeyPa
 
 
 def test_content_as_the_conventions_write_it() -> None:
-    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    call = tool_call("c1", "f")
     messages: list[Json] = [
-        {"role": "system", "content": "be brief"},
-        {
-            "role": "user",
-            "content": [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "x"}}],
-        },
-        {"role": "assistant", "content": None, "tool_calls": [call, "odd"]},
-        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "done"}]},
+        system("be brief"),
+        user([text_part("look"), image_part("x")]),
+        assistant(None, tool_calls=[call, "odd"]),
+        tool_result("c1", [text_part("done")]),
     ]
     assert json.loads(of_input({"messages": messages})["gen_ai.input.messages"]) == [
         {"role": "system", "parts": [{"type": "text", "content": "be brief"}]},
@@ -246,9 +244,7 @@ def test_content_as_the_conventions_write_it() -> None:
         {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "f", "arguments": "{}"}]},
         {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "done"}]},
     ]
-    answer = {
-        "choices": [{"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}, {"message": 5}]
-    }
+    answer = {"choices": [{"message": assistant("yes"), "finish_reason": "stop"}, {"message": 5}]}
     assert json.loads(of_output(answer)["gen_ai.output.messages"]) == [
         {"role": "assistant", "parts": [{"type": "text", "content": "yes"}], "finish_reason": "stop"}
     ]
@@ -256,9 +252,7 @@ def test_content_as_the_conventions_write_it() -> None:
 
 
 def test_of_long_content_the_latest_is_exported() -> None:
-    long = [{"role": "user", "content": text * (MAX_CONTENT_CHARS // 2 + 1)} for text in "ab"] + [
-        {"role": "user", "content": "c"}
-    ]
+    long = [user(text * (MAX_CONTENT_CHARS // 2 + 1)) for text in "ab"] + [user("c")]
     found = json.loads(of_input({"messages": long})["gen_ai.input.messages"])
     assert [each["parts"][0]["content"][:1] for each in found] == ["[", "b", "c"]
     assert found[0]["parts"] == [{"type": "text", "content": CONTENT_LEFT_OUT}]

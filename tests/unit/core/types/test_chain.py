@@ -15,6 +15,7 @@ from gateway.core.types.chain import (
     message_digest,
     plain_chain_digests,
 )
+from tests.support.answers import image_part, text_part, tool_call
 from tests.unit.making import assistant, system, tool, user
 
 words = st.text(max_size=8)
@@ -39,19 +40,17 @@ said_so = st.sampled_from(["", " x ", "half \ud83d", "words"])
 step_calls = st.lists(
     st.sampled_from(
         [
-            {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}},
-            {"id": "b", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}},
+            tool_call("a", "f"),
+            tool_call("b", "f", '{"a": 1}'),
             {"id": "c", "type": "custom", "custom": {"name": "f", "input": "x"}},
         ]
     ),
     max_size=2,
 )
 steps = st.one_of(
-    st.builds(
-        lambda text, call: {"role": "tool", "tool_call_id": call, "content": text}, said_so, st.sampled_from("ab")
-    ),
-    st.builds(lambda text: {"role": "tool", "tool_call_id": "", "content": text}, said_so),
-    st.builds(lambda text: {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": text}]}, said_so),
+    st.builds(lambda text, call: tool(call, text), said_so, st.sampled_from("ab")),
+    st.builds(lambda text: tool("", text), said_so),
+    st.builds(lambda text: tool("a", [text_part(text)]), said_so),
     st.builds(lambda calls: {"role": "assistant", "content": None, "tool_calls": calls}, step_calls),
     st.builds(lambda text, calls: {"role": "assistant", "content": text, "tool_calls": calls}, said_so, step_calls),
     st.builds(lambda calls: {"role": "assistant", "name": "n", "tool_calls": calls}, step_calls),
@@ -64,11 +63,8 @@ def calling(arguments: str) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": function}]}
 
 
-NO_WORDS: list[dict[str, Any]] = [
-    {},
-    *({"content": none} for none in (None, "", " ", [], [{"type": "text", "text": ""}])),
-]
-MADE = {"tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+NO_WORDS: list[dict[str, Any]] = [{}, *({"content": none} for none in (None, "", " ", [], [text_part("")]))]
+MADE = {"tool_calls": [tool_call("a", "f")]}
 MADE_ONCE = {"function_call": {"name": "f", "arguments": "{}"}}
 
 
@@ -84,7 +80,7 @@ def test_s3_2_beside_calls_content_that_is_absent_null_or_empty_is_the_same(
         message_digest(first),
         call_digest(CHAIN_START, first),
     )
-    assert message_digest(again) != message_digest({"role": "assistant", "content": None})
+    assert message_digest(again) != message_digest(assistant(None))
 
 
 @pytest.mark.parametrize(
@@ -112,10 +108,7 @@ def test_the_short_way_of_steps_says_the_same(chat: list[dict[str, Any]]) -> Non
 
 SAME_WORDS = {
     "outer white space": ([user(" hi\n"), assistant("yes ")], [user("hi"), assistant("yes")]),
-    "a string and its text parts": (
-        [user("hi you")],
-        [user([{"type": "text", "text": "hi "}, {"type": "text", "text": "you"}])],
-    ),
+    "a string and its text parts": ([user("hi you")], [user([text_part("hi "), text_part("you")])]),
     "reasoning that a client drops": (
         [user("hi"), {**assistant("yes"), "reasoning_content": "hm"}],
         [user("hi"), assistant("yes")],
@@ -169,10 +162,7 @@ DIFFERENT = [
     ([user("a b")], [user("a  b")]),
     ([user("yes"), assistant("ok")], [user("yes"), assistant("ok"), user("yes"), assistant("ok")]),
     ([user("a"), {**assistant(None), "refusal": "no"}], [user("a"), {**assistant(None), "refusal": "never"}]),
-    (
-        [user([{"type": "image_url", "image_url": {"url": "x"}}])],
-        [user([{"type": "image_url", "image_url": {"url": "y"}}])],
-    ),
+    ([user([image_part("x")])], [user([image_part("y")])]),
 ]
 
 
@@ -198,13 +188,7 @@ def test_an_empty_partial_answer_is_in_no_chain() -> None:
 
 def test_plain_is_a_chain_of_roles_and_trimmed_texts() -> None:
     assert chain_digests([user("a"), assistant("b")])[-1].plain
-    for message in (
-        user(" a"),
-        user([{"type": "text", "text": "a"}]),
-        {**user("a"), "name": "x"},
-        system("s"),
-        STEPS[1],
-    ):
+    for message in (user(" a"), user([text_part("a")]), {**user("a"), "name": "x"}, system("s"), STEPS[1]):
         assert not chain_digests([message, user("b")])[-1].plain
     assert not extended(CHAIN_START, user("a"), reworded=True).plain
 

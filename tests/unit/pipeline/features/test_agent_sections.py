@@ -20,6 +20,7 @@ from gateway.pipeline.features.agent_sections import (
     plain,
     without_repeat,
 )
+from tests.support.answers import assistant, image_part, text_part, tool_result
 
 HELLO = (PromptContextMessage("ann", "Hi"), PromptContextMessage("max", "Hello!"))
 ENOUGH = 768 * 1024
@@ -178,10 +179,8 @@ def test_a_speaker_is_a_role_and_a_name_on_one_line() -> None:
 
 
 def test_tool_steps_follow_the_current_message_and_are_in_no_context() -> None:
-    call = ConversationMessage(
-        "assistant", {"role": "assistant", "content": "Let me look.", "tool_calls": [{"id": "c1"}]}, agent="max"
-    )
-    result = ConversationMessage("tool", {"role": "tool", "tool_call_id": "c1", "content": "A lamp."})
+    call = ConversationMessage("assistant", assistant("Let me look.", tool_calls=[{"id": "c1"}]), agent="max")
+    result = ConversationMessage("tool", tool_result("c1", "A lamp."))
     old = (said("user", "Hi"), call, result, said("assistant", "A lamp.", "max"))
     found = deliver(history(*old, said("user", "And now?"), call, result), 9)
     assert [message.content for message in found.context] == ["Hi", "Let me look.", "A lamp."]
@@ -197,8 +196,8 @@ def test_a_prefill_of_the_request_is_not_delivered() -> None:
 
 
 def test_pictures_stay_beside_the_text() -> None:
-    picture = {"type": "image_url", "image_url": {"url": "data:,"}}
-    found = deliver(history(said("user", [{"type": "text", "text": "What is it?"}, picture])), 5)
+    picture = image_part("data:,")
+    found = deliver(history(said("user", [text_part("What is it?"), picture])), 5)
     assert (found.text, found.parts) == ("What is it?", (picture,))
 
 

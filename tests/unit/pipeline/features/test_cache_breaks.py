@@ -13,7 +13,7 @@ from gateway.core.types.chat import KnownMessages, ModelFacts
 from gateway.core.types.conversation import MessageCache
 from gateway.core.types.prompt_digests import PromptDigests
 from gateway.pipeline.features.cache_breaks import _prompt_digests
-from tests.support.answers import Json, user
+from tests.support.answers import Json, assistant, system, tool_call, tool_result, user
 from tests.support.in_process import InProcess
 
 RESULT = "\n".join(f"{number}: a line of a result" for number in range(40))
@@ -21,11 +21,8 @@ USAGE = {"prompt_tokens": 9000, "completion_tokens": 5, "prompt_tokens_details":
 
 
 def step(number: int) -> list[Json]:
-    call = {"id": f"call_{number}", "type": "function", "function": {"name": "read", "arguments": f'{{"at":{number}}}'}}
-    return [
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": call["id"], "content": f"{number} {RESULT}"},
-    ]
+    call = tool_call(f"call_{number}", "read", f'{{"at":{number}}}')
+    return [assistant(None, tool_calls=[call]), tool_result(call["id"], f"{number} {RESULT}")]
 
 
 @pytest.mark.parametrize("store", [True, False])
@@ -41,7 +38,7 @@ async def test_a_step_digests_what_is_new(tmp_path: Path, monkeypatch: pytest.Mo
         return follow(self, messages)
 
     monkeypatch.setattr(PromptDigests, "followed_by", counted)
-    messages: list[Json] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Read."}]
+    messages: list[Json] = [system("Be brief."), user("Read.")]
     steps = []
     try:
         for number in range(30):

@@ -19,11 +19,12 @@ from gateway.upstream.routing.router import (
     open_placements,
     sticks,
 )
+from tests.support.answers import assistant, image_part, system, text_part, user
 from tests.support.hand_clock import HandClock
 from tests.unit.making import chat
 
-HELLO = {"role": "user", "content": "Hello."}
-ANSWER = {"role": "assistant", "content": "Hi."}
+HELLO = user("Hello.")
+ANSWER = assistant("Hi.")
 
 
 def chosen(key: str, states: list[DeploymentRank]) -> str:
@@ -59,13 +60,9 @@ def test_s12_5_only_the_conversations_of_a_lost_deployment_move(
             RouteHint("t", messages=[HELLO, ANSWER, {**HELLO, "content": "More"}]),
             True,
         ),
-        (RouteHint("t", messages=[HELLO]), RouteHint("t", messages=[{"role": "system", "content": "x"}, HELLO]), True),
-        (
-            RouteHint("t", messages=[HELLO]),
-            RouteHint("t", messages=[{"role": "user", "content": [{"type": "text", "text": " Hello.\n"}]}]),
-            True,
-        ),
-        (RouteHint("t", messages=[HELLO]), RouteHint("t", messages=[{"role": "user", "content": "Bye."}]), False),
+        (RouteHint("t", messages=[HELLO]), RouteHint("t", messages=[system("x"), HELLO]), True),
+        (RouteHint("t", messages=[HELLO]), RouteHint("t", messages=[user([text_part(" Hello.\n")])]), True),
+        (RouteHint("t", messages=[HELLO]), RouteHint("t", messages=[user("Bye.")]), False),
         (RouteHint("t", messages=[HELLO]), RouteHint("u", messages=[HELLO]), False),
         (RouteHint("t", "conv_1", messages=[HELLO]), RouteHint("t", "conv_1", messages=[ANSWER]), True),
         (RouteHint("t", "conv_1", messages=[HELLO]), RouteHint("t", "conv_2", messages=[HELLO]), False),
@@ -104,8 +101,8 @@ def test_s12_5_what_a_request_tells_of_its_conversation(
 
 def test_s12_5_pictures_are_told_apart() -> None:
     def shown(url: str) -> str | None:
-        content: list[Any] = [{"type": "image_url", "image_url": {"url": url}}]
-        return RouteHint("t", messages=[{"role": "user", "content": content}]).key()
+        content: list[Any] = [image_part(url)]
+        return RouteHint("t", messages=[user(content)]).key()
 
     assert shown("data:1") != shown("data:2")
 
