@@ -56,6 +56,14 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
+def reached(client: Connection, listener: Listener, line: str, head: str = "") -> Connection:
+    """The upstream's end of a call whose head has come up."""
+    client.send(f"{line} HTTP/1.1\r\n{HEAD}{head}\r\n".encode())
+    server = listener.accept()
+    server.read_until(b"\r\n\r\n")
+    return server
+
+
 def error_of(client: Connection) -> tuple[bytes, str]:
     """Status and code of the error that the client got."""
     head, _, body = client.read_until(b"}}").partition(b"\r\n\r\n")
@@ -100,9 +108,7 @@ def test_s7_an_answer_cut_in_the_middle_is_cut_for_the_client(
     client: Connection, gateway_before: GatewayProcess, listener: Listener, answer: bytes
 ) -> None:
     """A dead stream never ends cleanly: the connection breaks, without the end that framing promises."""
-    client.send(f"POST /v1/completions HTTP/1.1\r\n{HEAD}Content-Length: 0\r\n\r\n".encode())
-    server = listener.accept()
-    server.read_until(b"\r\n\r\n")
+    server = reached(client, listener, "POST /v1/completions", "Content-Length: 0\r\n")
     server.send(answer)
     client.read_until(answer[-9:].removesuffix(b"\r\n"))
     server.close()
@@ -113,9 +119,7 @@ def test_s7_an_answer_cut_in_the_middle_is_cut_for_the_client(
 @pytest.mark.parametrize("answer", [EVENTS, EVENTS + chunk(b"data: 1\n\n"), SIZED + b"1", SIZED])
 def test_s7_an_answer_that_falls_silent(client: Connection, listener: Listener, answer: bytes) -> None:
     """`first_byte` until the first piece, then `idle` between two: the call is given up on both sides."""
-    client.send(f"POST /v1/completions HTTP/1.1\r\n{HEAD}Content-Length: 0\r\n\r\n".encode())
-    server = listener.accept()
-    server.read_until(b"\r\n\r\n")
+    server = reached(client, listener, "POST /v1/completions", "Content-Length: 0\r\n")
     server.send(answer)
     server.wait_for_end()
     assert not client.read_all().endswith(b"\n0\r\n\r\n")
@@ -158,9 +162,7 @@ def test_s7_a_client_that_leaves_cancels_the_upstream(
 ) -> None:
     """At once, before and after the answer has begun: no timeout of the gateway is awaited."""
     client = connect(patient_gateway.port)
-    client.send(f"POST /v1/completions HTTP/1.1\r\n{HEAD}Content-Length: 0\r\n\r\n".encode())
-    server = listener.accept()
-    server.read_until(b"\r\n\r\n")
+    server = reached(client, listener, "POST /v1/completions", "Content-Length: 0\r\n")
     if begun:
         server.send(EVENTS + chunk(b"data: 1\n\n"))
         client.read_until(b"data: 1")
@@ -235,9 +237,7 @@ def test_s1_an_answer_that_begins_before_the_upload_is_done(client: Connection, 
 
 def test_s1_the_head_of_an_answer_does_not_wait_for_its_body(client: Connection, listener: Listener) -> None:
     """Many clients show that something has begun, and only then read on."""
-    client.send(f"GET /v1/files HTTP/1.1\r\n{HEAD}\r\n".encode())
-    server = listener.accept()
-    server.read_until(b"\r\n\r\n")
+    server = reached(client, listener, "GET /v1/files")
     server.send(EVENTS)
     assert client.read_until(b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
     server.send(chunk(b"first") + b"0\r\n\r\n")
@@ -262,9 +262,7 @@ def test_s7_an_upload_that_breaks_after_the_answer_has_begun(
 
 def test_s1_an_answer_without_a_length(client: Connection, listener: Listener) -> None:
     """An HTTP/1.0 upstream ends its body with the connection: that is a whole answer."""
-    client.send(f"GET /v1/files HTTP/1.1\r\n{HEAD}\r\n".encode())
-    server = listener.accept()
-    server.read_until(b"\r\n\r\n")
+    server = reached(client, listener, "GET /v1/files")
     server.send(b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nall of it")
     client.read_until(b"all of it")
     server.close()
@@ -288,9 +286,7 @@ def test_s7_an_upstream_that_stops_taking_the_upload(module_start_gateway: Gatew
 
 def test_s7_what_is_not_http(client: Connection, listener: Listener) -> None:
     """An answer that is none: 502."""
-    client.send(f"GET /v1/files HTTP/1.1\r\n{HEAD}\r\n".encode())
-    server = listener.accept()
-    server.read_until(b"\r\n\r\n")
+    server = reached(client, listener, "GET /v1/files")
     server.send(b"HTTP/9.9 abc\r\n\r\n")
     assert error_of(client)[0] == b"502"
 
@@ -299,9 +295,7 @@ def test_s1_an_endless_answer_costs_no_memory(gateway_before: GatewayProcess, li
     """A body that nobody reads is not read from upstream either: what is held is bounded."""
     before = gateway_before.rss_mb()
     client = connect(gateway_before.port)
-    client.send(f"GET /v1/files/f/content HTTP/1.1\r\n{HEAD}\r\n".encode())
-    server = listener.accept()
-    server.read_until(b"\r\n\r\n")
+    server = reached(client, listener, "GET /v1/files/f/content")
     server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
     server.socket.settimeout(0.4)
     sent = 0

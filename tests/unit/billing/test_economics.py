@@ -6,35 +6,40 @@ from typing import Any
 import pytest
 
 from gateway.billing.cost import MAX_REQUESTS, as_realised, compare, expected_requests, realised
-from gateway.core.types.bill import LeftOutTokens
+from gateway.core.types.bill import LeftOutTokens, PlanComparison
 
 PRIMARY = {"input_cost_per_token": Decimal("0.0000025"), "cache_read_input_token_cost": Decimal("0.00000125")}
 TIERED = {**PRIMARY, "input_cost_per_token_above_200k_tokens": Decimal("0.000005")}
 
 
-def test_the_first_request_saves_the_full_price_and_further_ones_that_of_cached_input() -> None:
-    found = compare(
-        PRIMARY,
-        candidate_tokens=9000,
-        saved_tokens=4000,
-        invalidated_tokens=0,
-        requests=3,
-        planning_cost=Decimal("0.001"),
+def compared(
+    prices: dict[str, Decimal],
+    of: int,
+    saved: int,
+    again: int = 0,
+    requests: int = 1,
+    cost: Decimal | None = Decimal(0),
+) -> PlanComparison:
+    """What a plan saves of so many tokens, where the prefix of `again` is read anew."""
+    return compare(
+        prices,
+        candidate_tokens=of,
+        saved_tokens=saved,
+        invalidated_tokens=again,
+        requests=requests,
+        planning_cost=cost,
     )
+
+
+def test_the_first_request_saves_the_full_price_and_further_ones_that_of_cached_input() -> None:
+    found = compared(PRIMARY, 9000, 4000, requests=3, cost=Decimal("0.001"))
     assert found.saving == Decimal("0.0000025") * 4000 + 2 * Decimal("0.00000125") * 4000
     assert found.pays is True
 
 
 def test_the_prefix_that_changes_is_paid_for_once_more() -> None:
     """10,000 tokens of cached prefix at half the price outweigh what 2,000 tokens save once."""
-    found = compare(
-        PRIMARY,
-        candidate_tokens=9000,
-        saved_tokens=2000,
-        invalidated_tokens=10_000,
-        requests=1,
-        planning_cost=Decimal(0),
-    )
+    found = compared(PRIMARY, 9000, 2000, again=10_000)
     assert found.invalidation_cost == Decimal("0.0125")
     assert found.saving == Decimal("0.005")
     assert found.pays is False
@@ -42,24 +47,18 @@ def test_the_prefix_that_changes_is_paid_for_once_more() -> None:
 
 def test_a_cache_that_costs_no_less_is_not_lost() -> None:
     without = {"input_cost_per_token": Decimal("0.0000025")}
-    found = compare(
-        without, candidate_tokens=10, saved_tokens=10, invalidated_tokens=9999, requests=2, planning_cost=Decimal(0)
-    )
+    found = compared(without, 10, 10, again=9999, requests=2)
     assert found.invalidation_cost == 0
     assert found.saving == Decimal("0.00005")
 
 
 @pytest.mark.parametrize(("prices", "cost"), [({}, Decimal(1)), (PRIMARY, None)])
 def test_an_unknown_price_decides_nothing(prices: dict[str, Decimal], cost: Decimal | None) -> None:
-    found = compare(prices, candidate_tokens=10, saved_tokens=5, invalidated_tokens=0, requests=1, planning_cost=cost)
-    assert found.pays is None
+    assert compared(prices, 10, 5, cost=cost).pays is None
 
 
 def test_the_context_tier_is_that_of_the_context_without_the_plan() -> None:
-    found = compare(
-        TIERED, candidate_tokens=210_000, saved_tokens=1, invalidated_tokens=0, requests=1, planning_cost=Decimal(0)
-    )
-    assert found.saving == Decimal("0.000005")
+    assert compared(TIERED, 210_000, 1).saving == Decimal("0.000005")
 
 
 def test_a_conversation_is_taken_to_go_on_as_long_as_it_has_gone() -> None:

@@ -119,12 +119,19 @@ def internal_models(upstream: Upstream, router: Router, metrics: GatewayMetrics 
     return InternalModels(upstream, router, CounterRegistry(), CLOCK, count_outcome)
 
 
-def set_up(reply: Reply | None, metrics: GatewayMetrics | None = None) -> tuple[Upstream, InternalModels, BilledModel]:
+def billed(models: InternalModels, **limits: Any) -> BilledModel:
+    """The model that plans, within these limits."""
+    served = models.served("cheap", PRIMARY, open_bill(**limits), chosen=True)
+    assert served is not None
+    return served
+
+
+def set_up(
+    reply: Reply | None, metrics: GatewayMetrics | None = None, **limits: Any
+) -> tuple[Upstream, InternalModels, BilledModel]:
     upstream = Upstream(reply)
     models = internal_models(upstream, Router(), metrics)
-    served = models.served("cheap", PRIMARY, open_bill(), chosen=True)
-    assert served is not None
-    return upstream, models, served
+    return upstream, models, billed(models, **limits)
 
 
 async def test_s5_a_planner_is_asked_for_its_schema_and_billed_by_its_usage() -> None:
@@ -241,24 +248,17 @@ async def test_s5_a_model_that_its_upstream_does_not_know_is_not_asked_for_a_whi
     refusal = refusal_of(status, json.dumps(original).encode(), {}, CHEAP)
     _, models, _ = set_up(lambda _: replies.pop(0) if replies else refusal)
 
-    def served() -> BilledModel | None:
-        return models.served("cheap", PRIMARY, open_bill(), chosen=True)
-
     async def refused_once() -> None:
-        model = served()
-        assert model is not None
         with pytest.raises(InternalModelFailed, match="planner_unknown_model"):
-            await model.ask(PLAN)
-        assert served() is None
+            await billed(models).ask(PLAN)
+        assert models.served("cheap", PRIMARY, open_bill(), chosen=True) is None
         CLOCK.seconds += 61
 
     await refused_once()
     await refused_once()
     assert [record.getMessage() for record in caplog.records] == ["internal_model_unknown"]
     replies.append(says("{}"))
-    model = served()
-    assert model is not None
-    await model.ask(PLAN)
+    await billed(models).ask(PLAN)
     await refused_once()
     assert len(caplog.records) == 2
 
@@ -288,9 +288,7 @@ async def test_s5_a_refusal_that_does_not_speak_of_the_model_is_a_call_that_fail
 
 
 async def test_s5_a_model_that_nobody_serves_is_none() -> None:
-    models = InternalModels(
-        Upstream(None), Router(None), CounterRegistry(), CLOCK, GatewayMetrics(()).internal_call_ended
-    )
+    models = internal_models(Upstream(None), Router(None))
     assert models.served("cheap", PRIMARY, open_bill(), chosen=False) is None
 
 
@@ -313,26 +311,19 @@ LIMITED: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("limits", "reason"), LIMITED)
 async def test_s5_a_call_that_could_exceed_a_ceiling_is_not_made(limits: dict[str, Any], reason: str) -> None:
     """The prompt is about 12 tokens, the answer at most 100."""
-    upstream = Upstream(lambda _: says("{}"))
-    models = internal_models(upstream, Router())
-    bill = open_bill(**limits)
-    model = models.served("cheap", PRIMARY, bill, chosen=True)
-    assert model is not None
+    upstream, _, model = set_up(lambda _: says("{}"), **limits)
     with pytest.raises(InternalModelFailed, match=reason):
         await model.ask(PLAN)
-    assert (upstream.bodies, bill.scope.calls) == ([], [])
+    assert (upstream.bodies, model.open_bill.scope.calls) == ([], [])
 
 
 async def test_s5_what_a_call_did_not_use_is_there_for_the_next() -> None:
-    upstream = Upstream(lambda _: says("{}", {"prompt_tokens": 10, "completion_tokens": 5}))
-    models = internal_models(upstream, Router())
-    bill = open_bill(planning_max_tokens=135)
-    model = models.served("cheap", PRIMARY, bill, chosen=True)
-    assert model is not None
+    used = {"prompt_tokens": 10, "completion_tokens": 5}
+    upstream, _, model = set_up(lambda _: says("{}", used), planning_max_tokens=135)
     assert [(await model.ask(PLAN)).text for _ in range(2)] == ["{}", "{}"]
     with pytest.raises(InternalModelFailed, match="planner_over_token_ceiling"):
         await model.ask(PLAN)
-    assert len(bill.scope.calls) == len(upstream.bodies) == 2
+    assert len(model.open_bill.scope.calls) == len(upstream.bodies) == 2
 
 
 @pytest.mark.parametrize(
@@ -341,21 +332,17 @@ async def test_s5_what_a_call_did_not_use_is_there_for_the_next() -> None:
 )
 async def test_s5_several_calls_are_allowed_together_or_not_at_all(limits: dict[str, Any], reason: str | None) -> None:
     """By their prompts, which are used in any case; nothing is set aside or billed by asking."""
-    upstream = Upstream(lambda _: says("{}", {"prompt_tokens": 10, "completion_tokens": 5}))
-    models = internal_models(upstream, Router())
-    bill = open_bill(**limits)
-    model = models.served("cheap", PRIMARY, bill, chosen=True)
-    assert model is not None
+    upstream, _, model = set_up(lambda _: says("{}", {"prompt_tokens": 10, "completion_tokens": 5}), **limits)
     asks = [replace(PLAN, max_tokens=1)] * 20
     if reason is None:
         await model.allow(asks)
     else:
         with pytest.raises(OverBudget, match=f"planner_over_{reason}"):
             await model.allow(asks)
-    assert (bill.scope.calls, upstream.bodies) == ([], [])
+    assert (model.open_bill.scope.calls, upstream.bodies) == ([], [])
     await model.allow(asks[:1])
     await model.ask(asks[0])
-    assert len(bill.scope.calls) == 1
+    assert len(model.open_bill.scope.calls) == 1
 
 
 async def test_s5_a_model_without_a_price_is_not_called_where_money_is_limited() -> None:
@@ -366,8 +353,7 @@ async def test_s5_a_model_without_a_price_is_not_called_where_money_is_limited()
     upstream = Upstream(lambda _: says("{}"))
     models = internal_models(upstream, Unpriced())
     for limits, answered in (({"planning_max_cost": "5"}, 0), ({}, 1)):
-        model = models.served("cheap", PRIMARY, open_bill(**limits), chosen=True)
-        assert model is not None
+        model = billed(models, **limits)
         if answered:
             await model.ask(PLAN)
         else:
@@ -377,11 +363,7 @@ async def test_s5_a_model_without_a_price_is_not_called_where_money_is_limited()
 
 
 async def test_s5_when_the_time_for_planning_is_over_nothing_is_begun() -> None:
-    upstream = Upstream(lambda _: says("{}"))
-    models = internal_models(upstream, Router())
-    bill = open_bill(planning_max_seconds=5)
-    model = models.served("cheap", PRIMARY, bill, chosen=True)
-    assert model is not None
+    upstream, _, model = set_up(lambda _: says("{}"), planning_max_seconds=5)
     CLOCK.seconds += 5
     with pytest.raises(InternalModelFailed, match="planner_over_time_ceiling"):
         await model.ask(PLAN)
@@ -389,23 +371,17 @@ async def test_s5_when_the_time_for_planning_is_over_nothing_is_begun() -> None:
 
 
 async def test_s5_a_call_is_cut_off_when_the_time_for_planning_is_over() -> None:
-    bill = open_bill(planning_max_seconds=0.05)
-    models = internal_models(Upstream(None), Router())
-    model = models.served("cheap", PRIMARY, bill, chosen=True)
-    assert model is not None
+    _, _, model = set_up(None, planning_max_seconds=0.05)
     with pytest.raises(InternalModelFailed, match="planner_over_time_ceiling"):
         await model.ask(PLAN)
-    (call,) = bill.scope.calls
+    (call,) = model.open_bill.scope.calls
     assert call.estimated
 
 
 async def test_s5_a_model_that_thinks_has_room_for_it() -> None:
     thinking = replace(CHEAP, provider_model="gpt-5-mini", parameters={"max_tokens": 5, "seed": 7})
     upstream = Upstream(lambda _: says("{}"))
-    models = internal_models(upstream, Router(thinking))
-    model = models.served("cheap", PRIMARY, open_bill(), chosen=True)
-    assert model is not None
-    await model.ask(PLAN)
+    await billed(internal_models(upstream, Router(thinking))).ask(PLAN)
     (body,) = upstream.bodies
     assert body["max_completion_tokens"] == 100 + THINKING_TOKENS
     assert body["seed"] == 7
@@ -444,8 +420,7 @@ async def test_a_cancelled_call_and_one_over_a_ceiling_are_counted_as_such() -> 
     metrics = GatewayMetrics(())
     models = internal_models(Upstream(None), Router(), metrics)
     for limits in ({}, {"planning_max_tokens": 100}):
-        model = models.served("cheap", PRIMARY, open_bill(**limits), chosen=True)
-        assert model is not None
+        model = billed(models, **limits)
         asking = asyncio.ensure_future(model.ask(PLAN))
         await asyncio.sleep(0.05)
         asking.cancel()

@@ -19,6 +19,7 @@ from gateway.core.types.bill import ArtifactUsageRecord, ContextUtilizationMetad
 from gateway.core.types.conversation import ConversationHistory, frame_body, frame_of
 from gateway.core.types.window import PackedWindow, PlanToFollow, WindowInputs
 from gateway.pipeline.frames import new_frame
+from tests.support.answers import Json
 from tests.unit.context.window.planning import (
     EXCLUDE,
     EXTRACT,
@@ -59,30 +60,24 @@ def second_turn(
     plan: PlanToFollow, question: str = POEM, made: WindowInputs = MADE
 ) -> tuple[WindowInputs, PackedWindow]:
     """The same conversation one turn later, with what the first request left."""
-    found = fitted(made, WIDE, plan)
-    built = BuiltContext(found, ContextUtilizationMetadata("gpt-4o"), made, counting=counting(made))
-    new = [replace(message, message_id=f"msg_{n}") for n, message in enumerate(made.messages)]
-    left = new_frame("gpt-4o", ConversationHistory("conv_1", True, (), ()), built, material_of(built), new)
-    assert left is not None
-    frame = frame_of(frame_body(left.frame))
-    bodies = [message.body for message in made.messages]
-    known = len(bodies) + 1
-    later = material([*bodies, assistant("At one."), user(question)], *made.attached, known=known)
-    frozen = as_frozen(ConversationHistory("conv_1", False, (), later.messages, stored=known, frame=frame))
-    later = replace(later, messages=frozen.messages, frame=frame)
+    later = going_on(made, fitted(made, WIDE, plan), [assistant("At one."), user(question)], answered=1)
     return later, fitted(later, 6000)
 
 
 def later_step(made: WindowInputs, found: PackedWindow, result: str) -> WindowInputs:
     """The same turn one step later, with what the first request left."""
+    return going_on(made, found, [assistant(None, "c9"), tool("c9", result)])
+
+
+def going_on(made: WindowInputs, found: PackedWindow, added: list[Json], answered: int = 0) -> WindowInputs:
+    """What follows the first request: it left its frame, and of the messages `added` so many are stored."""
     built = BuiltContext(found, ContextUtilizationMetadata("gpt-4o"), made, counting=counting(made))
     new = [replace(message, message_id=f"msg_{n}") for n, message in enumerate(made.messages)]
     left = new_frame("gpt-4o", ConversationHistory("conv_1", True, (), ()), built, material_of(built), new)
     assert left is not None
-    frame = frame_of(frame_body(left.frame))
-    bodies = [*(message.body for message in made.messages), assistant(None, "c9"), tool("c9", result)]
-    later = material(bodies, *made.attached, known=len(made.messages))
-    frozen = as_frozen(ConversationHistory("conv_1", False, (), later.messages, stored=len(made.messages), frame=frame))
+    frame, known = frame_of(frame_body(left.frame)), len(made.messages) + answered
+    later = material([*(message.body for message in made.messages), *added], *made.attached, known=known)
+    frozen = as_frozen(ConversationHistory("conv_1", False, (), later.messages, stored=known, frame=frame))
     return replace(later, messages=frozen.messages, frame=frame)
 
 

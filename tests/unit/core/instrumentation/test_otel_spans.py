@@ -83,6 +83,13 @@ def deployment(**more: Any) -> ModelDeployment:
     return ModelDeployment("m", "m", "openai/m", "http://127.0.0.1:1", None, operator_key=False, **more)
 
 
+def bill_it() -> None:
+    """The bill of the request in whose context this runs."""
+    current = CURRENT.get()
+    assert current is not None
+    current.billed(BILL)
+
+
 async def test_spans_wait_for_a_bill_that_comes_after_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """They end when their work ended, and say what the bill says."""
     world, later = World(), asyncio.Event()
@@ -90,9 +97,7 @@ async def test_spans_wait_for_a_bill_that_comes_after_the_answer(monkeypatch: py
 
     async def bill() -> None:
         await later.wait()
-        current = CURRENT.get()
-        assert current is not None
-        current.billed(BILL)
+        bill_it()
 
     tasks = []
 
@@ -137,9 +142,7 @@ async def test_a_call_that_goes_on_without_its_client_is_waited_for(monkeypatch:
     async def call() -> None:
         world.inner.answered = goes_on
         await world.upstream.complete(deployment(), UpstreamRequest({}))
-        current = CURRENT.get()
-        assert current is not None
-        current.billed(BILL)
+        bill_it()
 
     async def app(scope: Json, receive: Any, send: Any) -> None:
         tasks.append(asyncio.ensure_future(call()))
