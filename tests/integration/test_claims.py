@@ -13,6 +13,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill, turn
+from tests.support.answers import there
 from tests.support.hand_clock import DayClock
 
 SOON, DAY = timedelta(seconds=30), timedelta(days=1)
@@ -52,8 +53,7 @@ async def test_s3_a_claim_is_one_requests(claims: ClaimStore, tenant: str) -> No
     """The second sees who holds it and for what body; another tenant's is another's."""
     first, second = claim(tenant), claim(tenant, "proc_2")
     assert await taken(claims, first)
-    found = await claims.take(second, alive_until=None)
-    assert found is not None
+    found = there(await claims.take(second, alive_until=None))
     assert (found.state, found.request_id, found.body, found.valid) == ("running", first.request_id, b"body", True)
     assert await claims.find(first.identity) == found
     assert await taken(claims, claim(f"{tenant}-other"))
@@ -67,14 +67,12 @@ async def test_s3_the_commit_makes_it_a_record(
     assert await taken(claims, held)
     await store.commit(answer(held))
     assert held.settled
-    found = await claims.find(held.identity)
-    assert found is not None
+    found = there(await claims.find(held.identity))
     assert (found.state, found.request_id, found.created_at, found.valid) == ("done", held.request_id, NOW, True)
     clock.at += DAY - SOON
     assert not await taken(claims, claim(tenant))
     clock.at += SOON
-    found = await claims.find(held.identity)
-    assert found is not None
+    found = there(await claims.find(held.identity))
     assert not found.valid
     assert await taken(claims, claim(tenant))
 
@@ -85,8 +83,7 @@ async def test_s3_without_a_claim_in_the_storage(claims: ClaimStore, store: Conv
     earlier, later = claim(tenant), claim(tenant, at=NOW + SOON)
     await store.commit(answer(later))
     await store.commit(answer(earlier))
-    found = await claims.find(later.identity)
-    assert found is not None
+    found = there(await claims.find(later.identity))
     assert found.request_id == later.request_id
     failed = claim(tenant, at=NOW + 2 * SOON)
     await store.commit(TurnCommit(bill(tenant, None, "failed", request_id=failed.request_id), claim=failed))
@@ -104,8 +101,7 @@ async def test_s3_what_did_not_end_well_lets_it_go(
     assert await claims.find(held.identity) is None
     assert await taken(claims, next_one)
     await claims.release(held)
-    found = await claims.find(held.identity)
-    assert found is not None
+    found = there(await claims.find(held.identity))
     assert found.request_id == next_one.request_id
 
 
@@ -132,8 +128,7 @@ async def test_s3_the_dead_hold_nothing(
     clock.at += timedelta(seconds=1)
     assert await claims.take(heir, alive_until=clock.at + SOON) is None
     await store.commit(answer(held))
-    found = await claims.find(held.identity)
-    assert found is not None
+    found = there(await claims.find(held.identity))
     assert (found.state, found.request_id) == ("running", heir.request_id)
 
 
@@ -151,12 +146,10 @@ async def test_s3_a_deleted_conversation_takes_its_replay(
     commit = answer(held)
     assert isinstance(commit.turn, StoredTurn)
     await store.commit(commit)
-    kept = await store.find_completion(tenant, held.request_id)
-    assert kept is not None
+    kept = there(await store.find_completion(tenant, held.request_id))
     assert kept.whole
     gone = schema.conversations.delete().where(schema.conversations.c.id == commit.turn.conversation_id)
     await transactions.run(lambda connection: connection.execute(gone), write=True)
-    kept = await store.find_completion(tenant, held.request_id)
-    assert kept is not None
+    kept = there(await store.find_completion(tenant, held.request_id))
     assert not kept.whole
     assert await claims.find(held.identity) is not None

@@ -27,6 +27,7 @@ from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill, contents, in_force, turn
 from tests.integration.deleting import WORD, Keeping, figures, full_turn, rows
 from tests.integration.traces import traces
+from tests.support.answers import there
 from tests.support.schemas import brought_up
 
 
@@ -70,15 +71,13 @@ async def test_an_emptied_conversation_keeps_nothing_that_was_said(
     assert (record.metadata, record.session, record.team_task) == ({"a": "b"}, "mine", None)
     (page,) = [page async for page in ledger_pages(transactions, LedgerQuery(tenant=tenant))]
     assert [row.entry.request_id for row in page] == [made.ledger.request_id]
-    found = await store.find_conversation(tenant, ConversationRef(session="mine"), max_bytes=None)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef(session="mine"), max_bytes=None))
     assert (found.path, found.instructions, found.attachments, found.head_id) == ((), (), (), None)
     await store.commit(under_way)
     assert await traces(transactions, WORD) == []
-    found = await store.find_conversation(tenant, ConversationRef(mine), max_bytes=None)
+    found = there(await store.find_conversation(tenant, ConversationRef(mine), max_bytes=None))
     assert (contents(found)[0], in_force(found)) == ("later", own)
-    later = await store.find_completion(tenant, under_way.ledger.request_id)
-    assert later is not None
+    later = there(await store.find_completion(tenant, under_way.ledger.request_id))
     assert later.ledger.end_user == "Ann"
     with pytest.raises(ConversationNotFound):
         await records.empty(tenant, "conv_nobodys")
@@ -111,8 +110,7 @@ async def test_the_anonymous_bill_stays_and_still_balances(
     ):
         del record["source"]
     assert nameless == metadata
-    found = await store.find_completion(tenant, made.ledger.request_id)
-    assert found is not None
+    found = there(await store.find_completion(tenant, made.ledger.request_id))
     assert (found.completion, found.completion_metadata) == (None, None)
     assert found.ledger.calls == made.ledger.calls
 
@@ -147,8 +145,7 @@ async def test_a_turn_that_was_under_way_is_not_stored_and_its_bill_names_nothin
     await store.commit(late)
     assert not await store.has_conversation(tenant, mine)
     assert await traces(transactions, WORD) == []
-    found = await store.find_completion(tenant, late.ledger.request_id)
-    assert found is not None
+    found = there(await store.find_completion(tenant, late.ledger.request_id))
     assert found.ledger.calls == late.ledger.calls
 
 

@@ -11,7 +11,7 @@ import pytest
 from gateway.core.errors import InternalError
 from gateway.core.ids import artifact_id
 from gateway.core.types.turn import CompletionQuery
-from tests.support.answers import assistant, system, tool_call, tool_result, user
+from tests.support.answers import assistant, system, there, tool_call, tool_result, user
 from tests.support.documents import keeper, prose
 from tests.support.economy import PAUSE, READING, WRITE, Agent, Json, World, labels, store, tokens, world
 from tests.support.marks import some_or_all
@@ -346,12 +346,10 @@ async def test_s6_what_a_fault_took_off_a_bill_is_in_no_net_saving(
     agent.said.append(user("Go on."))
     with pytest.raises(InternalError):
         await agent.ask()
-    page = await world.gateways[0].store.list_completions("tenant", CompletionQuery(limit=1, newest_first=True))
-    assert page is not None
+    page = there(await world.gateways[0].store.list_completions("tenant", CompletionQuery(limit=1, newest_first=True)))
     (failed,) = page.found
-    assert failed.ledger.figures is not None
     assert failed.ledger.calls[0].total
-    assert (failed.ledger.status, failed.ledger.figures.net_saving) == ("failed", None)
+    assert (failed.ledger.status, there(failed.ledger.figures).net_saving) == ("failed", None)
 
 
 @pytest.mark.parametrize("economy", ["auto", "observe"])

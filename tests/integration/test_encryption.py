@@ -23,6 +23,7 @@ from gateway.storage.encryption import rewrite
 from gateway.storage.encryption.columns import OF_COLUMN, PREFIX, key_id
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import message, turn
+from tests.support.answers import there
 from tests.support.schemas import bring_up
 
 FIRST, SECOND = "11" * 32, "22" * 32
@@ -60,8 +61,7 @@ async def say(transactions: DatabaseTransactions, conversation: str, text: str =
 
 async def said(transactions: DatabaseTransactions, conversation: str) -> Any:
     store = ConversationStore(transactions, SystemClock())
-    found = await store.find_conversation("t", ConversationRef(conversation), max_bytes=None)
-    assert found is not None
+    found = there(await store.find_conversation("t", ConversationRef(conversation), max_bytes=None))
     return found.path[0].body["content"]
 
 
@@ -165,12 +165,10 @@ async def test_completions_and_conversations_are_chosen_by_metadata(open_with: O
     for number in range(4):
         await say(transactions, f"conv_{number}", f"text {number % 2}")
     store = ConversationStore(transactions, SystemClock())
-    page = await store.list_completions("t", CompletionQuery(metadata=(("note", "text 1"),), limit=1))
-    assert page is not None
+    page = there(await store.list_completions("t", CompletionQuery(metadata=(("note", "text 1"),), limit=1)))
     assert page.has_more
     assert [each.completion_metadata for each in page.found] == [{"note": "text 1"}]
-    page = await store.list_completions("t", CompletionQuery(metadata=(("note", "text 2"),), limit=1))
-    assert page is not None
+    page = there(await store.list_completions("t", CompletionQuery(metadata=(("note", "text 2"),), limit=1)))
     assert page.found == ()
     records = ConversationRecords(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
     await records.update("t", "conv_2", {"metadata": {"note": "kept"}})

@@ -19,35 +19,29 @@ from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, turn
 from tests.integration.exports import bare, time, user_message
 from tests.integration.traces import traces
-from tests.support.answers import assistant, user
+from tests.support.answers import assistant, there, user
 
 WORD = "zanzibar"
 
 
 async def frame_at(store: ConversationStore, tenant: str, conversation: str, model: str = "m") -> PromptFrame | None:
-    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None, model=model)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None, model=model))
     return found.frame
 
 
 def leaving(commit: TurnCommit, frame: PromptFrame, *, full: bool, model: str = "m") -> TurnCommit:
     """The same turn with a frame."""
-    assert commit.turn is not None
-    return replace(commit, turn=replace(commit.turn, frame=NewFrame(model, full, frame)))
+    return replace(commit, turn=replace(there(commit.turn), frame=NewFrame(model, full, frame)))
 
 
 def asked(commit: TurnCommit) -> str:
     """The id of a turn's question."""
-    assert commit.turn is not None
-    assert commit.turn.new_messages[0].message_id is not None
-    return commit.turn.new_messages[0].message_id
+    return there(there(commit.turn).new_messages[0].message_id)
 
 
 def answered(commit: TurnCommit) -> str:
     """The id of its answer."""
-    assert commit.turn is not None
-    assert commit.turn.answers[0].message.message_id is not None
-    return commit.turn.answers[0].message.message_id
+    return there(there(commit.turn).answers[0].message.message_id)
 
 
 async def test_a_frame_and_what_was_added_to_it(store: ConversationStore, tenant: str) -> None:
@@ -98,13 +92,11 @@ async def test_a_branch_has_the_frames_of_what_it_shares(store: ConversationStor
     await store.commit(third)
     aside = turn(tenant, conversation, "other", ["way"], at_head=False, parent_id=answered(first))
     await store.commit(leaving(aside, PromptFrame(first=asked(first), forms={asked(first): None}), full=True))
-    found = await frame_at(store, tenant, conversation)
-    assert found is not None
+    found = there(await frame_at(store, tenant, conversation))
     assert found.first == asked(first)
     back = turn(tenant, conversation, "back", ["there"], at_head=False, parent_id=answered(third))
     await store.commit(back)
-    found = await frame_at(store, tenant, conversation)
-    assert found is not None
+    found = there(await frame_at(store, tenant, conversation))
     assert found.first == asked(second)
 
 
@@ -122,10 +114,9 @@ async def test_a_branch_knows_nothing_that_was_decided_in_the_one_it_left(
     await store.commit(leaving(left, decided, full=False))
     sent = (user("q1"), assistant("a1"))
     lookup = HistoryLookup(sent, chain_digests(sent))
-    found = await store.find_conversation(
-        tenant, ConversationRef(conversation), max_bytes=None, lookup=lookup, model="m"
+    found = there(
+        await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None, lookup=lookup, model="m")
     )
-    assert found is not None
     assert found.frame is not None
     assert found.frame.borrowed
     assert set(found.frame.decisions) == {asked(first)}
@@ -140,15 +131,14 @@ async def test_a_frozen_window_is_read_from_its_beginning(store: ConversationSto
     for each in turns[:4]:
         await store.commit(each)
     await store.commit(leaving(turns[4], PromptFrame(first=asked(turns[1])), full=True))
-    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=800, model="m")
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=800, model="m"))
     assert found.path[0].message_id == asked(turns[1])
     assert [m.sequence_number for m in found.path] == list(range(2, 10))
-    another = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=800, model="another")
-    assert another is not None
+    another = there(
+        await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=800, model="another")
+    )
     assert len(another.path) == 6  # as far as the bytes go, to where a turn begins
-    tight = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=100, model="m")
-    assert tight is not None
+    tight = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=100, model="m"))
     assert len(tight.path) == 2  # a window that was frozen for a far larger budget cannot stay
 
 
@@ -172,8 +162,7 @@ async def test_a_deleted_items_words_are_in_no_frame(
     await store.commit(leaving(late, quoting, full=True))
     assert await traces(transactions, WORD) == []
     assert await frame_at(store, tenant, conversation) is None
-    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None))
     knowing = turn(tenant, conversation, "q4", ["a4"], forgotten_at=found.forgotten_at)
     await store.commit(leaving(knowing, PromptFrame(first=asked(knowing)), full=True))
     assert await frame_at(store, tenant, conversation) is not None
@@ -202,6 +191,5 @@ async def test_an_import_ignores_the_frames_of_an_earlier_export(
     assert contents(found) == ["hello"]
     assert found is not None
     assert found.frame is None
-    pieces = await transfer.export_conversation(tenant, made.conversation_id)
-    assert pieces is not None
+    pieces = there(await transfer.export_conversation(tenant, made.conversation_id))
     assert "frames" not in jsons.loads(b"".join(pieces))

@@ -26,7 +26,7 @@ from gateway.storage.database.sqlite import DatabaseTransactions, open_transacti
 from gateway.storage.lookup.locate import backfill_digests
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import contents, message, quoted, turn
-from tests.support.answers import assistant, system, tool_call, user
+from tests.support.answers import assistant, system, there, tool_call, user
 
 SECRET = "secret-8c1f"
 
@@ -81,8 +81,7 @@ async def test_s3_7_items_added_at_once_are_all_there(
     assert texts[0] == "first"
     assert sorted(texts[1::2], key=int) == [str(n) for n in range(12)]
     assert texts[2::2] == [f"to {text}" for text in texts[1::2]]
-    found = await store.find_conversation(tenant, ConversationRef(name), max_bytes=None)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef(name), max_bytes=None))
     assert contents(found) == texts
 
 
@@ -99,10 +98,9 @@ async def test_s3_words_of_deleted_items_are_nowhere(
     )
     rules = (system(f"{SECRET}-4"), system("stays"))
     first = turn(tenant, name, created=True, new_messages=steps, instructions=rules)
-    assert first.turn is not None
     await store.commit(first)
     quoting = replace(message("user", "next"), rendered=user(f"<block>{SECRET}</block>next"))
-    head = first.turn.answers[0].message.message_id
+    head = there(first.turn).answers[0].message.message_id
     second = turn(tenant, name, parent_id=head, new_messages=(quoting,), instructions=rules)
     await store.commit(second)
     assert SECRET in await everything(transactions)
@@ -114,8 +112,7 @@ async def test_s3_words_of_deleted_items_are_nowhere(
     texts = [part["text"] for item in left for part in item["content"]]
     assert texts[:1] == ["stays"]
     assert texts[2] == "next"
-    found = await store.find_conversation(tenant, ConversationRef(name), max_bytes=None)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef(name), max_bytes=None))
     assert found.instructions == rules[1:]
     assert contents(found) == texts[1:]
     assert [each.sequence_number for each in found.path] == [0, 1, 2]
@@ -128,8 +125,7 @@ async def test_s3_7_a_turn_under_way_survives_the_deletion_of_what_it_hangs_on(
     name = "conv_hook" + tenant
     first = turn(tenant, name, created=True)
     await store.commit(first)
-    assert first.turn is not None
-    asked = first.turn.new_messages[0].message_id
+    asked = there(first.turn).new_messages[0].message_id
     assert asked is not None
     second = turn(tenant, name, parent_id=asked, at_head=False)
     await records.delete_item(tenant, name, asked)
@@ -176,8 +172,7 @@ async def test_s3_what_a_request_was_told_while_an_item_was_deleted_does_not_com
             await records.delete_item(tenant, name, item["id"])
     await store.commit(late if has_turn else TurnCommit(late.ledger))
     assert words not in await everything(transactions)
-    kept = await store.find_completion(tenant, late.ledger.request_id)
-    assert kept is not None
+    kept = there(await store.find_completion(tenant, late.ledger.request_id))
     assert kept.ledger.failure is not None
     assert (kept.ledger.failure.status, len(kept.ledger.failure.tries)) == (400, 2)
 
@@ -353,8 +348,7 @@ async def test_s3_an_item_of_a_hosted_call_is_pinned_and_deleted(
         left.remove(item_id)
         now = (await records.items(tenant, name, ItemQuery(100, None, False))).found
         assert [each["id"] for each in now] == left
-    found = await store.find_conversation(tenant, ConversationRef(name), max_bytes=None)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef(name), max_bytes=None))
     assert [each.body.get("content") for each in found.path] == ["find it", "found", "thanks", "answer"]
     assert "output_items" not in found.path[1].body
     for odd in ("ws_1", "ws_2", "\x00", ""):

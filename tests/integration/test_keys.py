@@ -15,6 +15,7 @@ from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from gateway.storage.stored_keys import KEPT_SECONDS, KeyQuery, KeyStore, is_well_formed
 from gateway.storage.turns.roll_ups import SUMS, add_sums
+from tests.support.answers import there
 from tests.support.hand_clock import DayClock
 
 ZERO, HOUR = timedelta(0), timedelta(hours=1)
@@ -74,8 +75,7 @@ async def test_a_revoked_key_stays_revoked(keys: KeyStore, tenant: str) -> None:
     made, key = await keys.create(fields(tenant))
     now = datetime.now(UTC)
     assert made.counts(now)
-    revoked = await keys.revoke(made.key_id)
-    assert revoked is not None
+    revoked = there(await keys.revoke(made.key_id))
     assert not revoked.counts(now)
     again = await keys.revoke(made.key_id)
     assert again == revoked
@@ -146,24 +146,20 @@ async def test_changes_are_recorded_in_their_transaction(keys: KeyStore, tenant:
     another, _ = await keys.create(fields(tenant))
     with pytest.raises(ValueError, match="no"):
         await keys.revoke(another.key_id, refuse)
-    kept = await keys.get(another.key_id)
-    assert kept is not None
+    kept = there(await keys.get(another.key_id))
     assert kept.revoked_at is None
 
 
 async def test_lists_by_tenant_and_owner(keys: KeyStore, tenant: str) -> None:
     made = [(await keys.create(fields(tenant, owner=owner)))[0] for owner in ("ann", "bob", "ann", "ann")]
     await keys.revoke(made[3].key_id)
-    page = await keys.page(KeyQuery(tenant=tenant, limit=2))
-    assert page is not None
+    page = there(await keys.page(KeyQuery(tenant=tenant, limit=2)))
     assert page.has_more
     assert [each.key_id for each in page.found] == [made[2].key_id, made[1].key_id]
-    rest = await keys.page(KeyQuery(tenant=tenant, after=made[1].key_id, limit=2))
-    assert rest is not None
+    rest = there(await keys.page(KeyQuery(tenant=tenant, after=made[1].key_id, limit=2)))
     assert not rest.has_more
     assert [each.key_id for each in rest.found] == [made[0].key_id]
-    anns = await keys.page(KeyQuery(tenant=tenant, owner="ann", include_revoked=True))
-    assert anns is not None
+    anns = there(await keys.page(KeyQuery(tenant=tenant, owner="ann", include_revoked=True)))
     assert len(anns.found) == 3
     assert await keys.page(KeyQuery(tenant=tenant, after="key_of_nobody")) is None
 
@@ -176,8 +172,7 @@ async def test_changes_at_once_are_all_there(keys: KeyStore, tenant: str) -> Non
         return lambda was: was.model_copy(update={"models": (*was.models, name)})
 
     await asyncio.gather(*(keys.update(made.key_id, with_model(f"m-{number}")) for number in range(8)))
-    after = await keys.get(made.key_id)
-    assert after is not None
+    after = there(await keys.get(made.key_id))
     assert set(after.policy.models) == {f"m-{number}" for number in range(8)}
 
 

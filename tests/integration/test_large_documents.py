@@ -19,6 +19,7 @@ from gateway.storage.encryption.rewrite import find_others, seal_all
 from gateway.storage.large_documents import HELD, KEPT, TRIES, ArrivingTexts, LargeDocuments
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import turn
+from tests.support.answers import there
 from tests.support.schemas import bring_up
 
 pytestmark = pytest.mark.in_turn("module_storage_url")
@@ -114,8 +115,7 @@ async def test_s14_7_the_turn_stores_the_text_once_and_the_index_is_made_behind_
     conversation = await begun(keeping, tenant)
     await begun(keeping, tenant)
     assert woken == [True, True]
-    index = await known(large, tenant)
-    assert index is not None
+    index = there(await known(large, tenant))
     assert (index.chars, index.indexed, index.status) == (len(TEXT), 0, "building")
     assert (await rows(transactions, tenant))[:2] == [1, index.regions]
     bodies = sa.select(schema.attachments.c.body).where(schema.attachments.c.conversation_id == conversation)
@@ -125,8 +125,7 @@ async def test_s14_7_the_turn_stores_the_text_once_and_the_index_is_made_behind_
     assert "".join(each.text for each in read) == TEXT
     assert await large.regions("somebody else", {DIGEST: [0]}) == {DIGEST: []}
     await made(large, tenant)
-    ready = await known(large, tenant)
-    assert ready is not None
+    ready = there(await known(large, tenant))
     assert ready.progress == 1.0
 
 
@@ -134,15 +133,12 @@ async def test_s14_7_one_process_makes_an_index_and_another_goes_on_where_it_die
     keeping: ConversationStore, large: LargeDocuments, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     await begun(keeping, tenant)
-    first = await large.claim("one")
-    assert first is not None
+    first = there(await large.claim("one"))
     assert await large.claim("two") is None
-    moved = await large.add_segment(first, 0, 3, [(1, b"x")])
-    assert moved is not None
+    moved = there(await large.add_segment(first, 0, 3, [(1, b"x")]))
     assert await LargeDocuments(transactions, Later()).claim("two") is not None, "whoever held it has died"
     assert await large.add_segment(moved, 1, 3, [(2, b"y")]) is None, "it is another's now"
-    index = await known(large, tenant)
-    assert index is not None
+    index = there(await known(large, tenant))
     assert index.indexed == 3
     assert (await rows(transactions, tenant))[2] == 1
 
@@ -152,12 +148,10 @@ async def test_s14_7_an_index_that_cannot_be_made_is_left_after_a_few_tries(
 ) -> None:
     await begun(keeping, tenant)
     for _ in range(TRIES):
-        claim = await large.claim("one")
-        assert claim is not None
+        claim = there(await large.claim("one"))
         await large.give_up(claim, failed=True)
     assert await large.claim("one") is None
-    index = await known(large, tenant)
-    assert index is not None
+    index = there(await known(large, tenant))
     assert index.status == "failed"
 
 
@@ -179,8 +173,7 @@ async def test_s14_7_what_is_deleted_while_it_is_indexed_is_gone(
     keeping: ConversationStore, large: LargeDocuments, transactions: DatabaseTransactions, tenant: str
 ) -> None:
     conversation = await begun(keeping, tenant)
-    claim = await large.claim("one")
-    assert claim is not None
+    claim = there(await large.claim("one"))
     await keeping.delete_conversation(tenant, conversation)
     assert await large.unindexed(claim, 10) == []
     assert await large.add_segment(claim, 0, 3, [(1, b"x")]) is None

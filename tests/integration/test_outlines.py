@@ -18,6 +18,7 @@ from gateway.storage.large_documents import LargeDocuments
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns.questions import beginning
 from tests.integration.commits import bill, document, message, turn
+from tests.support.answers import there
 
 PLAN = {"artifacts": [], "search_queries": ["lamp"], "reasoning": "r", "prompt": "You plan.\n\nQuestion: lamp?"}
 QUESTION = 'Who "keeps" lamp 41? ñ\n' + "x" * 1000
@@ -33,9 +34,8 @@ async def two_turns(store: ConversationStore, tenant: str) -> tuple[str, list[Tu
     name = new_id("conv_")
     instructions = ({"role": "system", "content": "Be brief."},)
     first = turn(tenant, name, QUESTION, ("one", "two"), created=True, instructions=instructions)
-    assert first.turn is not None
     await store.commit(first)
-    answer = first.turn.answers[0]
+    answer = there(first.turn).answers[0]
     record = {"artifact_id": "art_0123456789abcdef", "strategy": "include_full", "source": "attachment:0:paper"}
     used = {"artifacts_processed": [{**record, "original_size_chars": 10, "processed_size_chars": 10}]}
     entry = {"metadata": {"usage": {"prompt_tokens": 7}, "context_utilization": used}}
@@ -92,12 +92,10 @@ async def test_s13_3_a_request_has_its_branch_its_plan_and_its_documents(
     for owner, name in ((tenant, second.ledger.request_id), (None, second.ledger.completion_id or "")):
         stored = await explained.request(owner, name)
         assert stored.number == 2
-        assert stored.before is not None
-        assert stored.before.entry.request_id == first.ledger.request_id
+        assert there(stored.before).entry.request_id == first.ledger.request_id
         found = explained_request(stored, 8000)
         assert found.planner_prompt == PLAN["prompt"]
-        assert found.plan is not None
-        assert "prompt" not in found.plan
+        assert "prompt" not in there(found.plan)
         assert found.artifacts[0].original == "All of it."
         assert found.question == "And 42?"
         assert found.answer == {"role": "assistant", "content": "three"}

@@ -11,6 +11,7 @@ from gateway.storage.conversations.conversation_records import ConversationRecor
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.entities.entity_store import EntityStore
+from tests.support.answers import there
 from tests.unit.making import assistant, user
 
 
@@ -32,16 +33,13 @@ async def test_the_latest_that_fits_is_read_and_the_large_passed_over(
 ) -> None:
     past = PastReader(transactions)
     own = await begun(transactions, tenant, "first", "x" * 5000, "third", "fourth")
-    whole = await past.texts(tenant, own, 10**6)
-    assert whole is not None
+    whole = there(await past.texts(tenant, own, 10**6))
     assert (said(whole), whole.complete) == (["first", "x" * 5000, "third", "fourth"], True)
     assert 5000 < whole.size < 6000
-    part = await past.texts(tenant, own, 1000)
-    assert part is not None
+    part = there(await past.texts(tenant, own, 1000))
     assert (said(part), part.complete) == (["first", "third", "fourth"], False)
     assert part.size <= 1000
-    latest = await past.texts(tenant, own, 10**6, 2)
-    assert latest is not None
+    latest = there(await past.texts(tenant, own, 10**6, 2))
     assert (said(latest), latest.complete) == (["third", "fourth"], False)
 
 

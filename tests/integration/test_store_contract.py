@@ -15,14 +15,14 @@ from gateway.storage.conversations.conversation_records import ConversationRecor
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, bill, contents, document, in_force, listed, message, turn
+from tests.support.answers import there
 
 
 async def test_a_committed_turn_is_found_as_it_was(store: ConversationStore, tenant: str) -> None:
     system = ({"role": "system", "content": "Be brief."}, {"role": "developer", "content": [{"type": "text"}]})
     first = turn(tenant, "conv_whole" + tenant, created=True, instructions=system)
     await store.commit(first)
-    found = await store.find_conversation(tenant, ConversationRef("conv_whole" + tenant), max_bytes=None)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef("conv_whole" + tenant), max_bytes=None))
     assert first.turn is not None
     asked, answered = first.turn.new_messages[0], first.turn.answers[0].message
     assert found.head_id == answered.message_id
@@ -39,8 +39,7 @@ async def test_what_was_forwarded_in_a_messages_place_is_kept_with_it(store: Con
     rendered = {"role": "user", "content": "<block/>question"}
     asked = replace(message("user", "question"), rendered=rendered, shown_in_full=("art_1", "art_2"))
     await store.commit(turn(tenant, "conv_r" + tenant, created=True, new_messages=(asked,)))
-    found = await store.find_conversation(tenant, ConversationRef("conv_r" + tenant), max_bytes=None)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef("conv_r" + tenant), max_bytes=None))
     assert (found.path[0].rendered, found.path[0].shown_in_full) == (rendered, ("art_1", "art_2"))
     assert (found.path[1].rendered, found.path[1].shown_in_full) == (None, ())
 
@@ -51,8 +50,7 @@ async def test_token_counts_are_kept_with_messages_and_filled_in_once(store: Con
     asked = replace(message("user", "question"), rendered=rendered, tokens=TokenCounts(rendered, {"o200k_base/1": 7}))
     conversation = "conv_n" + tenant
     await store.commit(turn(tenant, conversation, created=True, new_messages=(asked,)))
-    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None))
     first, second = found.path
     assert first.tokens is not None
     assert first.tokens.of is first.rendered
@@ -60,8 +58,7 @@ async def test_token_counts_are_kept_with_messages_and_filled_in_once(store: Con
     for number in (3, 4):
         lacking = tuple((m.message_id or "", {"o200k_base/1": number}) for m in found.path)
         await store.commit(turn(tenant, conversation, created=False, counts=lacking))
-    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None))
     assert [m.tokens.by for m in found.path if m.tokens] == [{"o200k_base/1": 7}, {"o200k_base/1": 3}, {}, {}, {}, {}]
 
 
@@ -74,12 +71,10 @@ async def test_a_count_leaves_with_the_form_that_it_is_of(
     rendered = {"role": "user", "content": "<block/>second"}
     asked = replace(message("user", "second"), rendered=rendered, tokens=TokenCounts(rendered, {"o200k_base/1": 7}))
     await store.commit(turn(tenant, conversation, new_messages=(asked,)))
-    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None))
     records = ConversationRecords(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
     await records.delete_item(tenant, conversation, found.path[0].message_id or "")
-    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None))
     assert [(m.rendered, m.tokens) for m in found.path[1:]] == [(None, TokenCounts(m.body, {})) for m in found.path[1:]]
 
 
@@ -106,8 +101,7 @@ async def test_attachments_belong_to_the_conversation_from_then_on_in_their_orde
         turn(tenant, "conv_d" + tenant, created=True, attachments=(document("one"), document("two", "b")))
     )
     await store.commit(turn(tenant, "conv_d" + tenant, attachments=(document("three"),)))
-    found = await store.find_conversation(tenant, ref, max_bytes=0)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ref, max_bytes=0))
     assert [(a.content, a.size_chars, a.title) for a in found.attachments] == [
         ("one", 3, "paper"), ("two", 3, "b"), ("three", 5, "paper"),
     ]  # fmt: skip
@@ -123,8 +117,7 @@ async def test_a_completion_is_found_by_both_ids_with_its_exact_bill(store: Conv
     assert by_completion == await store.find_completion(tenant, first.ledger.request_id)
     assert by_completion is not None
     assert by_completion.completion_metadata == {"team": "a"}
-    assert by_completion.completion is not None
-    assert [c["message"]["content"] for c in by_completion.completion["choices"]] == ["one", "two"]
+    assert [c["message"]["content"] for c in there(by_completion.completion)["choices"]] == ["one", "two"]
     entry = by_completion.ledger
     assert entry.calls == first.ledger.calls
     assert entry.calls[0].total == Decimal("0.000047500001")
@@ -137,8 +130,7 @@ async def test_a_bill_without_a_turn_is_kept_and_unpriced_stays_unpriced(store: 
     entry = bill(tenant, None, "failed", error_code="upstream_timeout")
     unpriced = replace(entry.calls[0], prompt_cost=None, completion_cost=None)
     await store.commit(TurnCommit(replace(entry, calls=(unpriced,), metadata={"cost": {"total_cost": None}})))
-    found = await store.find_completion(tenant, entry.request_id)
-    assert found is not None
+    found = there(await store.find_completion(tenant, entry.request_id))
     assert found.completion is None
     assert (found.ledger.status, found.ledger.error_code) == ("failed", "upstream_timeout")
     assert found.ledger.calls == (unpriced,)
@@ -181,8 +173,7 @@ async def test_a_session_is_claimed_once_however_many_ask_at_once(
     winners = set(await asyncio.gather(*claims))
     assert len(winners) == 1
     assert [each for each in ids if await store.has_conversation(tenant, each)] == list(winners)
-    found = await store.find_conversation(tenant, ConversationRef(session="chat"), max_bytes=None)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef(session="chat"), max_bytes=None))
     assert ({found.conversation_id}, found.path, found.head_id) == (winners, (), None)
     await store.commit(turn(tenant, winners.pop(), created=True))
     assert contents(await other_store.find_conversation(tenant, ConversationRef(session="chat"), max_bytes=None)) == [
@@ -216,18 +207,15 @@ async def test_any_character_survives_in_every_field_that_a_client_or_a_model_wr
     assert found is not None
     assert in_force(found) == ({"content": text},)
     assert (found.attachments[0].content, found.attachments[0].title) == (text, text)
-    completion = await store.find_completion(tenant, commit.ledger.request_id)
-    assert completion is not None
+    completion = there(await store.find_completion(tenant, commit.ledger.request_id))
     assert completion.completion_metadata == {text: text}
 
 
 async def test_an_upstreams_odd_error_code_does_not_lose_the_bill(store: ConversationStore, tenant: str) -> None:
     entry = bill(tenant, None, "failed", error_code="odd\x00code")
     await store.commit(TurnCommit(entry))
-    found = await store.find_completion(tenant, entry.request_id)
-    assert found is not None
-    assert found.ledger.error_code is not None
-    assert found.ledger.error_code.startswith("odd")
+    found = there(await store.find_completion(tenant, entry.request_id))
+    assert there(found.ledger.error_code).startswith("odd")
 
 
 @pytest.mark.parametrize("odd", ["conv_\x00", "chatcmpl-\x00", "req_\x00", "\U0010ffff", "", "x" * 5000])
@@ -250,8 +238,7 @@ async def test_figures_beyond_the_databases_do_not_lose_the_turn(
 ) -> None:
     entry = bill(tenant, None, metadata={"usage": {"prompt_tokens": figure}, "cost": {"total_cost": Decimal(10) ** 9}})
     await store.commit(TurnCommit(entry))
-    found = await store.find_completion(tenant, entry.request_id)
-    assert found is not None
+    found = there(await store.find_completion(tenant, entry.request_id))
     assert found.ledger.metadata["usage"]["prompt_tokens"] == figure
 
 
@@ -310,8 +297,7 @@ async def test_turns_are_counted_along_the_path(
     first = turn(tenant, conversation, "q0", ["a0", "sibling"], created=True)
     await store.commit(first)
     await store.commit(turn(tenant, conversation, "left", ["left"]))
-    assert first.turn is not None
-    shared = first.turn.answers[0].message.message_id
+    shared = there(first.turn).answers[0].message.message_id
     await store.commit(turn(tenant, conversation, "q1", ["a1"], at_head=False, parent_id=shared))
     await store.commit(turn(tenant, conversation, "q2", ["a2"]))
     found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)

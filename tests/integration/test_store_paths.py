@@ -24,7 +24,7 @@ from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.lookup.segments import INSTRUCTIONS
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, contents, in_force, listed, message, turn
-from tests.support.answers import assistant, system, tool_call, user
+from tests.support.answers import assistant, system, there, tool_call, user
 
 
 async def test_an_edited_message_branches_and_the_head_is_the_latest_committed_turn(
@@ -34,8 +34,7 @@ async def test_an_edited_message_branches_and_the_head_is_the_latest_committed_t
     first = turn(tenant, "conv_" + tenant, "q1", ["a1"], created=True)
     await store.commit(first)
     await store.commit(turn(tenant, "conv_" + tenant, "q2", ["a2"]))
-    assert first.turn is not None
-    shared = first.turn.answers[0].message.message_id
+    shared = there(first.turn).answers[0].message.message_id
     await store.commit(turn(tenant, "conv_" + tenant, "q2 edited", ["b2"], at_head=False, parent_id=shared))
     found = await store.find_conversation(tenant, ref, max_bytes=None)
     assert contents(found) == ["q1", "a1", "q2 edited", "b2"]
@@ -51,8 +50,7 @@ async def test_a_resend_sees_every_branch_and_a_delta_only_the_heads(store: Conv
     old, new = (system("old"),), (system("new"),)
     first = turn(tenant, "conv_" + tenant, "q1", ["a1", "sibling"], created=True, instructions=old)
     await store.commit(first)
-    assert first.turn is not None
-    shared = first.turn.answers[0].message.message_id
+    shared = there(first.turn).answers[0].message.message_id
     await store.commit(turn(tenant, "conv_" + tenant, "q2", ["a2"], instructions=old))
     await store.commit(turn(tenant, "conv_" + tenant, "lost", [], status="failed"))
     edited = turn(tenant, "conv_" + tenant, "edited", ["b2"], at_head=False, parent_id=shared, instructions=new)
@@ -94,8 +92,7 @@ async def test_a_conversation_deleted_while_the_model_answered_stays_deleted_and
     await store.commit(late)
     assert not await store.has_conversation(tenant, "conv_" + tenant)
     assert await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None) is None
-    found = await store.find_completion(tenant, late.ledger.request_id)
-    assert found is not None
+    found = there(await store.find_completion(tenant, late.ledger.request_id))
     assert found.completion is None
     assert found.ledger.calls == late.ledger.calls
 
@@ -146,8 +143,7 @@ async def test_big_tool_results_count_as_little_as_they_can_be_reduced_to(
     talk = [each for n in range(10) for each in (message("user", f"q{n}"), *step, message("assistant", f"a{n}"))]
     talk = [replace(each, message_id=new_id("msg_")) for each in talk]
     await store.commit(turn(tenant, "conv_" + tenant, created=True, new_messages=tuple(talk)))
-    found = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=50_000)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=50_000))
     assert found.unread == 0
     assert [m.body for m in found.path[:-1]] == [m.body for m in talk]
 
@@ -188,8 +184,7 @@ async def test_a_turn_that_began_at_the_head_is_hung_on_what_the_head_is_at_its_
 ) -> None:
     first = turn(tenant, "conv_" + tenant, "q1", ["a1"], created=True)
     await store.commit(first)
-    assert first.turn is not None
-    seen = first.turn.answers[0].message.message_id
+    seen = there(first.turn).answers[0].message.message_id
     await store.commit(turn(tenant, "conv_" + tenant, "fast", ["quick"], parent_id=seen))
     await store.commit(turn(tenant, "conv_" + tenant, "slow", ["late"], parent_id=seen))
     found = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None)
@@ -206,11 +201,9 @@ async def test_a_turn_whose_head_moved_to_another_branch_stays_with_what_it_has_
     second = turn(tenant, conversation, "q2", ["a2"])
     for each in (first, second):
         await store.commit(each)
-    assert first.turn is not None
-    assert second.turn is not None
-    seen = second.turn.answers[0].message.message_id
+    seen = there(second.turn).answers[0].message.message_id
     edited = turn(tenant, conversation, "edit", ["b2"], at_head=False,
-                  parent_id=first.turn.answers[0].message.message_id)  # fmt: skip
+                  parent_id=there(first.turn).answers[0].message.message_id)  # fmt: skip
     await store.commit(edited)
     await store.commit(turn(tenant, conversation, "q3", ["a3"], parent_id=seen))
     assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["q1", "a1", "q2", "a2", "q3", "a3"]
@@ -226,8 +219,7 @@ async def test_the_same_edit_by_two_at_once_is_stored_once(
     first = turn(tenant, conversation, "q1", ["a1"], created=True)
     await store.commit(first)
     await store.commit(turn(tenant, conversation, "q2", ["a2"]))
-    assert first.turn is not None
-    shared = first.turn.answers[0]
+    shared = there(first.turn).answers[0]
     edit = [user("edit"), assistant("mine")]
     for question, answer in (("q7", "a7"), ("q8", "a8"), ("q8", "a8 again")):
         new = tuple(new_message(body).stored_as(new_id("msg_"), NOW) for body in [*edit, user(question)])
@@ -252,8 +244,7 @@ async def test_an_edit_by_two_at_once_in_other_white_space_stays_as_each_was_sen
     conversation = "conv_" + tenant
     first = turn(tenant, conversation, "q1", ["a1"], created=True)
     await store.commit(first)
-    assert first.turn is not None
-    shared = first.turn.answers[0]
+    shared = there(first.turn).answers[0]
     for question in ("edit", " edit\n"):
         new = (new_message(user(question)).stored_as(new_id("msg_"), NOW),)
         place = {"at_head": False, "parent_id": shared.message.message_id, "base": shared.digest}
@@ -287,8 +278,7 @@ async def test_s11_12_system_messages_before_what_is_read_are_those_of_the_path(
 
     first = turn(tenant, name, new_messages=(message("user", "q"), message("system", "all")), created=True)
     await store.commit(first)
-    assert first.turn is not None
-    shared = first.turn.answers[0].message.message_id
+    shared = there(first.turn).answers[0].message.message_id
     rule: dict[str, ConversationMessage] = {}
     for branch in "ab":
         behind, rule[branch] = shared, message("developer", branch)
@@ -297,8 +287,7 @@ async def test_s11_12_system_messages_before_what_is_read_are_those_of_the_path(
             await store.commit(turn(tenant, name, new_messages=(message("system", "lost"),), status="failed"))
             made = turn(tenant, name, new_messages=new, at_head=False, parent_id=behind)
             await store.commit(made)
-            assert made.turn is not None
-            behind = ends[branch] = str(made.turn.answers[0].message.message_id)
+            behind = ends[branch] = str(there(made.turn).answers[0].message.message_id)
     assert [await told_in(branch) for branch in "ab"] == [["all", "a"], ["all", "b"]]
     await records.delete_item(tenant, name, str(rule["a"].message_id))
     assert [await told_in(branch) for branch in "ab"] == [["all"], ["all", "b"]]

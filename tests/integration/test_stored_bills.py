@@ -22,6 +22,7 @@ from gateway.storage.conversations.conversation_records import ConversationRecor
 from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database import schema
 from tests.support.agent_loop import Agent
+from tests.support.answers import there
 from tests.support.in_process import InProcess
 
 pytestmark = pytest.mark.in_turn("module_storage_url")
@@ -127,8 +128,7 @@ def without(records: list[Json], gone: set[str]) -> list[Json]:
 
 async def items_of(agent: Agent, kind: str) -> tuple[ConversationRecords, list[Json]]:
     records = ConversationRecords(agent.process.transactions, SystemClock(), MemoryCache(2**20, SystemClock()))
-    assert agent.conversation is not None
-    page = await records.items("tenant", agent.conversation, ItemQuery(limit=1000, newest_first=False))
+    page = await records.items("tenant", there(agent.conversation), ItemQuery(limit=1000, newest_first=False))
     return records, [item for item in page.found if item["type"] == kind]
 
 
@@ -140,8 +140,7 @@ async def test_s2_a_deleted_result_is_in_no_list_that_it_stood_in(agent: Agent, 
     await agent.send({"role": "user", "content": "And lamp 5-1?"})
     before = {each: (await agent.process.bill(each))["artifacts_processed"] for each in agent.completions}
     records, results = await items_of(agent, "function_call_output")
-    assert agent.conversation is not None
-    await records.delete_item("tenant", agent.conversation, results[which]["id"])
+    await records.delete_item("tenant", there(agent.conversation), results[which]["id"])
     for completion_id, listed in before.items():
         found = (await agent.process.bill(completion_id))["artifacts_processed"]
         assert found == without(listed, {artifact_id(texts[which])})
@@ -153,13 +152,12 @@ async def test_s2_what_is_left_is_listed_as_it_was_whatever_was_deleted_before_i
     await agent.turn("Who keeps lamp 3-4?", texts)
     await agent.turn("And lamp 9-1?", [pages(n) for n in range(9, 12)], first=10)
     before = {each: (await agent.process.bill(each))["artifacts_processed"] for each in agent.completions}
-    assert agent.conversation is not None
     gone: set[str] = set()
     for kind, which in (("function_call", 3), ("function_call_output", 1), ("function_call_output", -1)):
         records, items = await items_of(agent, kind)
         results = {item["call_id"]: item for item in (await items_of(agent, "function_call_output"))[1]}
         gone.add(artifact_id(str(results[items[which]["call_id"]]["output"])))
-        await records.delete_item("tenant", agent.conversation, items[which]["id"])
+        await records.delete_item("tenant", there(agent.conversation), items[which]["id"])
         for completion_id, listed in before.items():
             assert (await agent.process.bill(completion_id))["artifacts_processed"] == without(listed, gone)
 
@@ -172,9 +170,8 @@ async def test_s2_what_stood_is_not_listed_where_nobody_noted_a_deletion(
     await agent.turn("Who keeps lamp 3-4?", texts)
     before = (await agent.process.bill(agent.completions[-1]))["artifacts_processed"]
     records, results = await items_of(agent, "function_call_output")
-    assert agent.conversation is not None
     monkeypatch.setattr("gateway.storage.conversations.delete_item.note_deletion", lambda *_: None)
-    await records.delete_item("tenant", agent.conversation, results[2]["id"])
+    await records.delete_item("tenant", there(agent.conversation), results[2]["id"])
     found = (await agent.process.bill(agent.completions[-1]))["artifacts_processed"]
     assert found == [record for record in before if "standing" not in record]
 
@@ -183,8 +180,7 @@ async def test_s2_of_a_deleted_conversation_a_bill_lists_what_its_request_decide
     """And counts what stood, as the answer did; no name comes back."""
     await agent.turn("Who keeps lamp 3-4?", [pages(n) for n in range(8)])
     before = {each: await agent.process.bill(each) for each in agent.completions}
-    assert agent.conversation is not None
-    assert await agent.process.store.delete_conversation("tenant", agent.conversation)
+    assert await agent.process.store.delete_conversation("tenant", there(agent.conversation))
     for completion_id, bill in before.items():
         found = await agent.process.bill(completion_id)
         fresh = [{**r, "source": nameless(r["source"])} for r in bill["artifacts_processed"] if "standing" not in r]

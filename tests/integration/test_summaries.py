@@ -16,6 +16,7 @@ from gateway.core.types.memory import NewSegment, SummarySegment, UncoveredPath
 from gateway.core.types.turn import LedgerEntry, TurnCommit
 from gateway.storage.store import ConversationStore
 from tests.integration.commits import USAGE, turn
+from tests.support.answers import there
 
 CALL = CallCost("summarizer", "gpt-4o-mini", USAGE, Decimal("0.1"), Decimal("0.2"), False, {})
 
@@ -39,9 +40,7 @@ class Talk:
         return made
 
     async def uncovered(self, commit: TurnCommit) -> UncoveredPath:
-        found = await self.store.uncovered(self.tenant, self.name, commit.ledger.request_id)
-        assert found is not None
-        return found
+        return there(await self.store.uncovered(self.tenant, self.name, commit.ledger.request_id))
 
     async def summarize(self, commit: TurnCommit, turns: int, text: str = "") -> bool:
         """Stores a summary of the first uncovered turns on the path to an answer."""
@@ -55,9 +54,7 @@ class Talk:
         return await self.store.add_summary(self.tenant, self.name, commit.ledger.request_id, new, same)
 
     async def read(self, max_bytes: int | None = None) -> StoredConversation:
-        found = await self.store.find_conversation(self.tenant, ConversationRef(self.name), max_bytes=max_bytes)
-        assert found is not None
-        return found
+        return there(await self.store.find_conversation(self.tenant, ConversationRef(self.name), max_bytes=max_bytes))
 
     async def told(self, max_bytes: int | None = None) -> list[tuple[int, int, str]]:
         """The turns of the segments that hold on the path to the head, and their texts."""
@@ -70,8 +67,7 @@ def same(entry: LedgerEntry) -> LedgerEntry:
 
 def last_of(commit: TurnCommit) -> str:
     """The id of a turn's answer."""
-    assert commit.turn is not None
-    return str(commit.turn.answers[0].message.message_id)
+    return str(there(commit.turn).answers[0].message.message_id)
 
 
 @pytest.fixture
@@ -158,8 +154,7 @@ async def test_s6_what_a_summary_cost_is_in_the_sums_of_its_branch(talk: Talk) -
     for commit in ends:
         end = commit.turn.answers[0].message.message_id if commit.turn else None
         (message,) = await talk.store.messages(talk.name, [end or ""])
-        costs = BranchCosts.of_text(message.costs or "")
-        assert costs is not None
+        costs = there(BranchCosts.of_text(message.costs or ""))
         found.append(costs.billed)
     assert found == [1 + (CALL.total or 0), 1 + (CALL.total or 0), 1]
 

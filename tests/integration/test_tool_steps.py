@@ -22,7 +22,7 @@ from gateway.storage.database.sqlite import DatabaseTransactions, open_transacti
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns import steps
 from tests.integration.commits import NOW, contents, message, turn
-from tests.support.answers import tool_call, user
+from tests.support.answers import there, tool_call, user
 from tests.support.schemas import bring_up
 
 STEPS, MESSAGES = schema.reasoning_events, schema.messages
@@ -98,13 +98,13 @@ async def test_a_later_result_finds_the_call_that_was_stored_before(
 ) -> None:
     opening = brought(tenant, conversation, asked()[:1], created=True, answers=())
     await store.commit(opening)
-    assert opening.turn is not None
     called = replace(asked()[1], message_id="msg_called" + tenant[:20])
-    calling = brought(tenant, conversation, [called], answers=(), parent_id=opening.turn.new_messages[0].message_id)
+    calling = brought(
+        tenant, conversation, [called], answers=(), parent_id=there(opening.turn).new_messages[0].message_id
+    )
     await store.commit(calling)
     late = brought(tenant, conversation, answered()[:1], parent_id=called.message_id)
-    assert late.turn is not None
-    await store.commit(TurnCommit(late.ledger, replace(late.turn, open_step=(called,))))
+    await store.commit(TurnCommit(late.ledger, replace(there(late.turn), open_step=(called,))))
     (step,) = await of(transactions, conversation)
     assert (step.call_message_id, step.position, step.tool) == (called.message_id, 1, "fetch")
 
@@ -165,8 +165,7 @@ async def test_finishing_moves_what_older_versions_stored_and_can_be_run_again(
     first, second = await of(transactions, conversation)
     assert (first.tool, second.tool) == ("search", "fetch")
     assert jsons.loads(first.result)["content"] == "first"
-    assert made.turn is not None
-    assert first.answer_id == made.turn.answers[0].message.message_id
+    assert first.answer_id == there(made.turn).answers[0].message.message_id
     mine = [row for row in await rows(transactions, MESSAGES) if row.conversation_id == conversation]
     assert [row.body for row in mine if row.role == "tool"] == ["", ""]
     assert all(row.reasoning_events is None for row in mine)
@@ -212,8 +211,7 @@ async def test_an_import_makes_the_steps_anew(
 
     await store.commit(brought(tenant, conversation, [*asked(), *answered()], created=True))
     transfer = ConversationTransfer(transactions, SystemClock())
-    document = await transfer.export_conversation(tenant, conversation)
-    assert document is not None
+    document = there(await transfer.export_conversation(tenant, conversation))
     text = b"".join(document)
     exported = [each["reasoning_events"] for each in jsons.loads(text)["messages"] if each["reasoning_events"]]
     assert [events[0]["tool"] for events in exported] == ["fetch", "search"]
@@ -241,8 +239,7 @@ async def test_very_many_steps_cost_less_than_twice_their_messages(
         made = brought(tenant, conversation, [called, result], created=not number, parent_id=parent,
                        answers=())  # fmt: skip
         await store.commit(made)
-        assert made.turn is not None
-        parent = made.turn.new_messages[-1].message_id
+        parent = there(made.turn).new_messages[-1].message_id
     found = await of(transactions, conversation)
     assert len(found) == 120
     stored = sum(sum(len(str(value)) for value in row if value is not None) for row in found)

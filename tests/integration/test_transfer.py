@@ -25,6 +25,7 @@ from tests.integration.commits import bill, contents, turn
 from tests.integration.deleting import full_turn, rows
 from tests.integration.exports import Json, bare, documents, user_message, without_ids
 from tests.integration.traces import traces
+from tests.support.answers import there
 from tests.support.schemas import brought_up
 
 ANY = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -45,8 +46,7 @@ async def elsewhere(tmp_path: Path) -> AsyncIterator[ConversationTransfer]:
 
 async def exported(transfer: ConversationTransfer, tenant: str, conversation_id: str) -> bytes:
     """The document."""
-    pieces = await transfer.export_conversation(tenant, conversation_id)
-    assert pieces is not None
+    pieces = there(await transfer.export_conversation(tenant, conversation_id))
     return b"".join(pieces)
 
 
@@ -205,12 +205,10 @@ async def test_thousands_of_messages_hold_nobody_up(
     ticking = asyncio.ensure_future(tick())
     made = await asyncio.to_thread(parse_export, raw)
     copy = (await transfer.import_conversation(tenant, made)).conversation_id
-    pieces = await transfer.export_conversation(tenant, copy)
-    assert pieces is not None
+    pieces = there(await transfer.export_conversation(tenant, copy))
     size = sum([len(piece) for piece in await asyncio.to_thread(list, pieces)])
     ticking.cancel()
     assert size > len(raw)
     assert ticks > 20  # a handful at most if it were done on the loop
-    found = await store.find_conversation(tenant, ConversationRef(copy), max_bytes=100)
-    assert found is not None
+    found = there(await store.find_conversation(tenant, ConversationRef(copy), max_bytes=100))
     assert found.path[-1].sequence_number == 2999

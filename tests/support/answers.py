@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from openai import BaseModel
@@ -14,6 +14,7 @@ from tests.support.process import wait_until
 from tests.support.sockets import post
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 def user(content: Any, **more: Any) -> Any:
@@ -65,6 +66,12 @@ def ok(answer: httpx.Response) -> Json:
     """The JSON of an answer that has to be a good one."""
     assert answer.status_code == 200, answer.text
     found: Json = answer.json()
+    return found
+
+
+def there(found: T | None) -> T:
+    """What was looked for, which has to be there."""
+    assert found is not None
     return found
 
 

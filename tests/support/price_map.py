@@ -6,17 +6,15 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from functools import cache
 from pathlib import Path
 
-from tests.support.answers import Json
+from tests.support.answers import Json, there
 
 ZERO = Decimal(0)
 
 
 @cache
 def price_map() -> Json:
-    spec = importlib.util.find_spec("litellm")
-    assert spec is not None
-    assert spec.origin is not None
-    path = Path(spec.origin).parent / "model_prices_and_context_window_backup.json"
+    spec = there(importlib.util.find_spec("litellm"))
+    path = Path(there(spec.origin)).parent / "model_prices_and_context_window_backup.json"
     found: Json = json.loads(path.read_text("utf-8"), parse_float=Decimal)
     return found
 

@@ -11,7 +11,7 @@ from gateway.core.config.settings import StorageSettings
 from gateway.core.types.memory import SummarySegment
 from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.lookup.segments import all_segments, segment_of
-from tests.support.answers import Json, conversation_of, exact, ok, user
+from tests.support.answers import Json, conversation_of, exact, ok, there, user
 from tests.support.command import gateway_command
 from tests.support.gateway_process import GatewayProcess
 from tests.support.internal_models import InternalModels
@@ -107,9 +107,7 @@ class Chat:
 
     def segments(self) -> list[SummarySegment]:
         """The conversation's segments as they are stored, the oldest first."""
-        assert self.gateway.config is not None
-        assert self.conversation is not None
-        return of_conversation(self.gateway.config["storage"]["url"], self.conversation)
+        return of_conversation(there(self.gateway.config)["storage"]["url"], there(self.conversation))
 
 
 def of_conversation(url: str, conversation_id: str) -> list[SummarySegment]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.answers import Json, assistant, exact, stored, user
+from tests.support.answers import Json, assistant, exact, stored, there, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.raw import LAST, SSE_HEAD, End, event, whole
@@ -42,8 +42,7 @@ def test_s1_9_a_sign_in_two_chunks_arrives_and_is_stored_whole(gateway: GatewayP
     )
     assert resent.json()["conversation"] == conversation
     gateway.post("/chat/completions", json={**CHAT, "conversation": conversation["id"]})
-    assert upstream.last.body is not None
-    assert upstream.last.body["messages"][:3] == [user("smile"), assistant("so 😀!"), user("again")]
+    assert there(upstream.last.body)["messages"][:3] == [user("smile"), assistant("so 😀!"), user("again")]
 
 
 @pytest.mark.parametrize("mode", ["auto", "off"])
@@ -62,8 +61,7 @@ def test_s1_9_a_half_alone_is_mended(gateway: GatewayProcess, upstream: MockUpst
     assert stored(gateway, answer.json()["id"])["choices"][0]["message"]["content"] == "cut \ufffd"
     named = {"conversation": answer.json()["conversation"]["id"]}
     assert gateway.post("/chat/completions", json={**CHAT, **named}).status_code == 200
-    assert upstream.last.body is not None
-    assert upstream.last.body["messages"][1]["content"] == "cut \ufffd"
+    assert there(upstream.last.body)["messages"][1]["content"] == "cut \ufffd"
 
 
 HALF = "cut \ud83d"

@@ -28,6 +28,7 @@ from gateway.core.formats.compaction_items import CompactionSealer
 from gateway.core.types.chain import chain_digests
 from gateway.core.types.chat import CacheMark, ChatRequest, KnownMessages, RequestCaller
 from gateway.storage.store import ConversationStore
+from tests.support.answers import there
 from tests.support.hand_clock import HandClock
 from tests.support.in_process import InProcess
 
@@ -88,8 +89,7 @@ def answered(
     raw = body if isinstance(body, bytes) else json.dumps({"model": "m", **body}).encode()
     adapter = adapter or adapter_of(resends, api)
     arrival = RequestArrival("req_1", datetime(2026, 11, 23, tzinfo=UTC), 0.0, len(raw))
-    request = adapter.read(raw, {}, RequestCaller("one"), arrival)
-    assert request is not None
+    request = there(adapter.read(raw, {}, RequestCaller("one"), arrival))
     sent_chain(request)
     with adapter.holding(raw, request):
         return request
@@ -107,8 +107,7 @@ def test_a_step_is_recognised_by_the_one_before_it(resends: BodyCache, api: Api)
     assert list(second.known.digests) == list(alone.known.digests)
     if api == "messages":
         assert second.native == alone.native
-        assert second.native is not None
-        assert second.native.marks == (CacheMark(len(second.messages) - 1, None, MARK),)
+        assert there(second.native).marks == (CacheMark(len(second.messages) - 1, None, MARK),)
 
 
 def test_a_step_is_recognised_where_results_are_full_of_braces(resends: BodyCache) -> None:
@@ -323,8 +322,7 @@ def test_what_a_compaction_block_stands_for_is_no_message_of_the_body(resends: B
             arrival = RequestArrival("req_1", datetime(2026, 11, 23, tzinfo=UTC), 0.0, len(raw))
             assert adapter.read(raw, {}, RequestCaller("one"), arrival) is None
             await adapter.look_up(RequestCaller("one"))
-            request = adapter.read(raw, {}, RequestCaller("one"), arrival)
-            assert request is not None
+            request = there(adapter.read(raw, {}, RequestCaller("one"), arrival))
             found.append(request)
         await gateway.close()
         return found

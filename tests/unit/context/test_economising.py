@@ -16,6 +16,7 @@ from gateway.core.types.bill import BranchCosts, SentPrompt
 from gateway.core.types.chat import ContextOptions, ModelFacts, PromptBudget
 from gateway.core.types.conversation import ConversationHistory, FrozenDecision, PromptFrame
 from gateway.core.types.memory import MemoryEntity
+from tests.support.answers import there
 from tests.support.documents import prose
 from tests.unit.making import FACTS, NOW, OPTIONS, assistant, build, chat, context_manager, history, stored, tool, user
 
@@ -80,8 +81,7 @@ OLD = [2 * number for number in range(1, 9)]
 async def test_s4_i7_a_cold_turn_clears_what_is_old_and_nobody_reads() -> None:
     context = await built(loop(20))
     assert left(context) == OLD
-    assert context.economy is not None
-    assert context.economy.passed == "cold"
+    assert there(context.economy).passed == "cold"
     assert not context.fitted.new_pass
 
 
@@ -191,8 +191,7 @@ async def test_s4_i7_prices_decide_how_much_leaves_by_default_too(budget: int) -
         for options in (AUTO, OBSERVE)
     ]
     assert observed.fitted.forwarded.messages == auto.fitted.forwarded.messages != said
-    assert observed.economy is not None
-    assert observed.economy.clearable == 0
+    assert there(observed.economy).clearable == 0
 
 
 async def test_s4_i7_a_pass_clears_all_but_what_is_worth_its_room() -> None:
@@ -243,21 +242,17 @@ async def test_s6_more_than_the_window_holds_is_not_saved_near_its_end_either() 
     """No client could have sent it."""
     facts = replace(PRICED, max_input_tokens=11_000)
     context = await built(full_loop(), timedelta(seconds=1), facts=facts, budget=11_000, costs=costs("0"))
-    assert context.economy is not None
-    assert context.economy.passed == "paid"
-    assert context.left_out is not None
-    assert 0 < context.left_out.tokens <= 11_000 - context.fitted.tokens
+    assert there(context.economy).passed == "paid"
+    assert 0 < there(context.left_out).tokens <= 11_000 - context.fitted.tokens
 
 
 async def test_s6_what_passes_left_out_before_the_window_was_full_is_not_saved_beyond_it() -> None:
     """A session that passes keep short may be longer than its model's window."""
     facts = replace(PRICED, max_input_tokens=30_000)
     context = await built(loop(20), facts=facts, frame=PromptFrame(left_out_tokens=60_000))
-    assert context.economy is not None
-    assert context.economy.passed == "cold"
+    assert there(context.economy).passed == "cold"
     assert not context.fitted.new_pass
-    assert context.left_out is not None
-    assert context.left_out.tokens == 30_000 - context.fitted.tokens
+    assert there(context.left_out).tokens == 30_000 - context.fitted.tokens
 
 
 async def test_s4_i6_what_a_question_needs_makes_no_room() -> None:
@@ -299,8 +294,7 @@ async def test_s4_i5_results_of_earlier_turns_make_room_before_those_of_the_curr
     said = [*full_loop(), assistant("It is mended."), user("And the pier?"), *now]
     context = await built(said, timedelta(seconds=1), budget=12_600, costs=costs("0"))
     assert left(context)
-    assert context.economy is not None
-    assert context.economy.passed == "paid"
+    assert there(context.economy).passed == "paid"
     assert all(index < len(said) - len(now) for index in left(context))
 
 
@@ -319,8 +313,7 @@ async def test_s6_a_document_that_no_window_holds_saves_a_whole_one(words: int) 
     document = RequestAttachment(content=prose(1, words), title="Log")
     context = await build([user("Who mends lamp 5?")], 3000, attachments=[document])
     assert context.fitted.tokens <= 3000
-    assert context.left_out is not None
-    assert context.left_out.tokens == 128_000 - context.fitted.tokens
+    assert there(context.left_out).tokens == 128_000 - context.fitted.tokens
 
 
 async def test_s11_14_no_result_makes_room_for_what_is_remembered() -> None:
@@ -367,8 +360,7 @@ def costs(saved: str) -> BranchCosts:
 @pytest.mark.parametrize(("saved", "passes"), [("0.5", True), ("-0.01", False), ("0.00001", False)])
 async def test_s4_i7_a_warm_pass_is_bought_out_of_savings_alone(saved: str, passes: bool) -> None:
     context = await built(loop(60), timedelta(seconds=1), costs=costs(saved))
-    assert context.economy is not None
-    assert (context.economy.passed == "paid") is passes is bool(left(context))
+    assert (there(context.economy).passed == "paid") is passes is bool(left(context))
     assert all(index <= 2 * 50 for index in left(context))
 
 
@@ -390,8 +382,7 @@ def inputs(context: BuiltContext) -> list[str]:
 
 async def test_s4_i7_a_pass_leaves_out_what_was_written_long_ago() -> None:
     context = await built(writing(60), timedelta(seconds=1), costs=costs("0.5"))
-    assert context.economy is not None
-    assert context.economy.passed == "paid"
+    assert there(context.economy).passed == "paid"
     assert "characters are left out here" in inputs(context)[0]
     assert json.loads(inputs(context)[0])["path"] == "src/lamps.py"
 
@@ -480,8 +471,7 @@ async def test_s4_i7_where_something_has_left_for_room_all_is_decided_anew_as_so
         assert context.economy.passed == "paid"
         assert context.economy.cleared > 0
         assert context.fitted.tokens < 0.5 * 13_000
-        assert context.left_out is not None
-        assert context.left_out.tokens >= context.economy.cleared
+        assert there(context.left_out).tokens >= context.economy.cleared
 
 
 async def test_s4_i8_a_window_that_is_decided_anew_has_no_shorter_forms() -> None:
@@ -489,8 +479,7 @@ async def test_s4_i8_a_window_that_is_decided_anew_has_no_shorter_forms() -> Non
     said = [*loop(3), *(each for n in range(3, 160) for each in step(n, "bash", words=40))]
     known = stored(said)
     first = await built(said, timedelta(seconds=1), budget=20_000)
-    assert first.material is not None
-    shaped = next(each for each in first.material.placed if each.place.message == 300)
+    shaped = next(each for each in there(first.material).placed if each.place.message == 300)
     name = known[300].message_id or ""
     frame = PromptFrame(
         left_out=frozenset(each.message_id or "" for each in known[1:5]),
@@ -500,7 +489,5 @@ async def test_s4_i8_a_window_that_is_decided_anew_has_no_shorter_forms() -> Non
     goes_on = as_frozen(conversation(said, timedelta(seconds=1), costs=costs("0.5"), frame=frame))
     context = await context_manager().build(chat(said, options=AUTO), goes_on, PRICED, PromptBudget(20_000, 128_000))
     assert context.fitted.new_pass
-    assert context.economy is not None
-    assert context.economy.passed == "paid"
-    assert context.material is not None
-    assert not context.material.shaped
+    assert there(context.economy).passed == "paid"
+    assert not there(context.material).shaped

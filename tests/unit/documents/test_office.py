@@ -21,6 +21,7 @@ from gateway.documents.document import DocumentFile, Reading, UnreadableDocument
 from gateway.documents.packages import PROTECTED, ZipPackage
 from gateway.documents.process import DocumentReader
 from gateway.documents.xlsx import NumberFormat, formatted_cells
+from tests.support.answers import there
 from tests.support.office import MAKERS, docx_of, epub, odf, ole, paragraph, relations, rtf, zipped
 
 FACT = "The keeper of lamp 7 is called Name49x"
@@ -106,8 +107,7 @@ def test_a_cells_format_is_found_however_its_tag_is_written(
     """Also where a piece ends amid a tag."""
     monkeypatch.setattr("gateway.documents.xlsx.SCANNED_PIECE", piece)
     sheet = f'<row r="3"><c r="A3" s="2"><v>1</v></c>{cell}<v>1</v></c><c r="C3"/><cs r="D3" s="1"/></row>'
-    form = NumberFormat.of("0%")
-    assert form is not None
+    form = there(NumberFormat.of("0%"))
     assert list(formatted_cells(ZipPackage(zipped({"sheet": sheet})), "sheet", {1: form})) == [(2, 1, form)]
 
 
@@ -426,8 +426,7 @@ def test_circles_and_depths_end() -> None:
     word = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
     based = f'<w:styles {word}><w:style w:styleId="A"><w:basedOn w:val="A"/></w:style></w:styles>'
     styled = paragraph("a", '<w:pStyle w:val="A"/>')
-    found = tried("docx", docx_of(styled, {"word/styles.xml": based}))
-    assert found is not None
+    found = there(tried("docx", docx_of(styled, {"word/styles.xml": based})))
     assert found.text == "a"
     deep = 3000
     tables = "<w:tbl><w:tr><w:tc>" * deep + paragraph("deep") + "</w:tc></w:tr></w:tbl>" * deep
@@ -441,16 +440,14 @@ def test_circles_and_depths_end() -> None:
 def test_repeated_cells_and_spaces_are_bounded() -> None:
     cell = '<table:table-cell table:number-columns-repeated="999999999"><text:p>x</text:p></table:table-cell>'
     table = f"<table:table><table:table-row>{cell}</table:table-row></table:table>"
-    found = tried(
-        "odt", odf("text", f'<office:text><text:p>a<text:s text:c="999999999"/></text:p>{table}</office:text>')
+    found = there(
+        tried("odt", odf("text", f'<office:text><text:p>a<text:s text:c="999999999"/></text:p>{table}</office:text>'))
     )
-    assert found is not None
     assert len(found.text) < 1000
 
 
 def test_an_attribute_of_ten_megabytes_and_absurd_names_are_read() -> None:
-    found = tried("docx", docx_of(f"<w:p w:x='{'y' * 10_000_000}'><w:r><w:t>kept</w:t></w:r></w:p>"))
-    assert found is not None
+    found = there(tried("docx", docx_of(f"<w:p w:x='{'y' * 10_000_000}'><w:r><w:t>kept</w:t></w:r></w:p>")))
     assert found.text == "kept"
     absurd: dict[str, str | bytes] = {
         "../../../etc/passwd": "x",
@@ -458,8 +455,7 @@ def test_an_attribute_of_ten_megabytes_and_absurd_names_are_read() -> None:
         "\u202eexe.\n": "x",
         "/": "x",
     }
-    found = tried("docx", docx_of(paragraph("kept"), absurd))
-    assert found is not None
+    found = there(tried("docx", docx_of(paragraph("kept"), absurd)))
     assert found.text == "kept"
 
 

@@ -8,6 +8,7 @@ from gateway.core.types.files import DOCUMENT_KINDS
 from gateway.documents.document import UnreadableDocument
 from gateway.documents.file_reader import encoded_document, inline_file, sent_document, stored_document
 from gateway.documents.sniff import MAGICS, OLE_NAMES, ZIP_NAMES, ZIP_TYPES, may_be_known, sniffed
+from tests.support.answers import there
 from tests.support.office import MAKERS, ole, zipped
 
 OCTETS = "application/octet-stream"
@@ -18,12 +19,10 @@ def test_s14_10_a_file_is_known_by_its_bytes_whatever_its_name(kind: str) -> Non
     raw = MAKERS[kind]("fact")
     assert sniffed(raw) == kind
     for name, media in (("", OCTETS), ("data.bin", ""), ("upload", OCTETS)):
-        found = inline_file({"filename": name, "file_data": url(raw, media)}, decode_pdf=True)
-        assert found is not None
+        found = there(inline_file({"filename": name, "file_data": url(raw, media)}, decode_pdf=True))
         assert found.kind == kind
         assert stored_document(name, media, raw).kind == kind
-    of_text = encoded_document(url(raw, OCTETS))
-    assert of_text is not None
+    of_text = there(encoded_document(url(raw, OCTETS)))
     assert of_text.kind == kind
 
 
@@ -36,21 +35,20 @@ def test_base64_in_lines_is_read_as_in_one(kind: str) -> None:
     raw = MAKERS[kind]("fact" * 1000)
     lines = base64.encodebytes(raw).decode()
     for file in ({"filename": f"a.{kind}", "file_data": lines}, {"file_data": f"data:{OCTETS};base64,{lines}"}):
-        found = inline_file(dict(file), decode_pdf=True)
-        assert found is not None
+        found = there(inline_file(dict(file), decode_pdf=True))
         assert (found.kind, found.raw) == (kind, raw)
 
 
 def test_the_name_counts_where_it_says_something() -> None:
-    found = inline_file({"filename": "a.docx", "file_data": url(MAKERS["xlsx"]("x"), OCTETS)}, decode_pdf=True)
-    assert found is not None
+    found = there(inline_file({"filename": "a.docx", "file_data": url(MAKERS["xlsx"]("x"), OCTETS)}, decode_pdf=True))
     assert found.kind == "docx"
 
 
 def test_a_csv_that_a_browser_calls_excel_stays_text() -> None:
     for name, raw, kind in (("a.csv", b"a,b", "text"), ("a.xls", b"a\tb", "xls"), ("", ole("Workbook"), "xls")):
-        found = inline_file({"filename": name, "file_data": url(raw, "application/vnd.ms-excel")}, decode_pdf=True)
-        assert found is not None
+        found = there(
+            inline_file({"filename": name, "file_data": url(raw, "application/vnd.ms-excel")}, decode_pdf=True)
+        )
         assert found.kind == kind
 
 
@@ -80,8 +78,7 @@ def test_s14_11_what_its_sender_says_of_its_charset_counts() -> None:
 def test_a_pdf_without_a_name_is_decoded_only_where_the_model_takes_none() -> None:
     file = {"filename": "", "file_data": url(b"%PDF-1.7 rubbish", OCTETS)}
     assert inline_file(dict(file), decode_pdf=False) is None
-    found = inline_file(dict(file), decode_pdf=True)
-    assert found is not None
+    found = there(inline_file(dict(file), decode_pdf=True))
     assert found.kind == "pdf"
 
 

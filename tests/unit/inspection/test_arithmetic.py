@@ -14,6 +14,7 @@ from gateway.core.types.past_turns import INSTRUCTION, SentMessages
 from gateway.core.types.turn import LedgerEntry
 from gateway.inspection.explained_request import explained_bill
 from gateway.inspection.prefix import SYSTEM_CHANGED, WINDOW_MOVED, divergence
+from tests.support.answers import there
 from tests.support.ledger_rows import prices, row_of, usages
 
 PRICES = {
@@ -85,8 +86,7 @@ def test_a_prompt_that_begins_as_the_one_before_did_not_diverge() -> None:
 
 def test_where_a_prefix_ends_it_says_what_that_cost() -> None:
     """Half of the prompt before was the message that is another now."""
-    found = divergence((priced(500, "req_0"), sent("S", "aaaa", "bbbb")), (priced(0), sent("S", "aaaa", "cccc")))
-    assert found is not None
+    found = there(divergence((priced(500, "req_0"), sent("S", "aaaa", "bbbb")), (priced(0), sent("S", "aaaa", "cccc"))))
     assert (found.index, found.why, found.previous_request_id) == (2, WINDOW_MOVED, "req_0")
     assert 300 < found.lost_tokens < 400
     assert found.kept_tokens + found.lost_tokens == 1000
@@ -96,11 +96,9 @@ def test_where_a_prefix_ends_it_says_what_that_cost() -> None:
 
 def test_a_rate_that_is_on_no_bill_is_today_s_or_unknown() -> None:
     requests = ((priced(0), sent("S", "a")), (priced(0), sent("T", "a")))
-    found = divergence(*requests)
-    assert found is not None
+    found = there(divergence(*requests))
     assert (found.index, found.why, found.cost) == (0, SYSTEM_CHANGED, None)
-    again = divergence(*requests, lambda: PRICES)
-    assert again is not None
+    again = there(divergence(*requests, lambda: PRICES))
     assert again.is_todays_rate
     assert again.cost == 1000 * Decimal("0.00000125")
 

@@ -26,6 +26,7 @@ from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.guards import GuardedCall, Said, Verdict
 from gateway.pipeline.guards.checkpoint import GuardChain, GuardCheckpoint, GuardedUpstream, RunningGuard
 from gateway.pipeline.stages import PausedRequest, SettledRequest, not_paused
+from tests.support.answers import there
 from tests.support.in_process import InProcess, OneProvider
 from tests.support.schemas import sqlite_url
 from tests.support.scripted_pipeline import FACTS, PRICES, USAGE, Client, Json, Pieces, Script, World
@@ -75,8 +76,7 @@ async def test_an_answer_is_settled_with_its_turn(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
         request = made.request()
         completion = await made.answer(request)
-        bill = await made.bill(request)
-        assert bill is not None
+        bill = there(await made.bill(request))
         assert (bill.status, purposes(bill)) == ("complete", [("primary", "openai/m")])
         assert completion.cost == Decimal("0.32") == completion.body["usage"]["cost"]
         assert completion.body["response_metadata"] is not None
@@ -112,8 +112,7 @@ async def test_s6_what_a_failed_try_is_known_to_have_used_is_billed(tmp_path: Pa
             request = made.request()
             with contextlib.nullcontext() if routing else pytest.raises(errors.UpstreamInterrupted):
                 await made.answer(request)
-            bill = await made.bill(request)
-            assert bill is not None
+            bill = there(await made.bill(request))
             assert (bill.calls[0].total, bill.calls[0].estimated) == (Decimal("0.32"), False)
 
 
@@ -135,8 +134,7 @@ async def test_s6_a_client_that_leaves_before_its_answer_is_stored_is_billed_wha
         request = made.request()
         with pytest.raises(asyncio.CancelledError):
             await made.answer(request)
-        bill = await made.bill(request)
-        assert bill is not None
+        bill = there(await made.bill(request))
         assert (bill.status, bill.error_code, bill.calls[0].total) == ("failed", "client_disconnected", Decimal("0.32"))
 
 
@@ -242,8 +240,7 @@ async def test_s6_a_client_that_leaves_in_mid_stream_is_billed_as_far_as_it_came
         request, client = made.request(stream=True), Client(leaves=batches)
         with pytest.raises(asyncio.CancelledError):
             await made.stream(request, client)
-        bill = await made.bill(request)
-        assert bill is not None
+        bill = there(await made.bill(request))
         assert (bill.status, bill.error_code) == (status, "client_disconnected")
         assert (client.text, bill.metadata["cost"]["estimated"]) == ("a" * batches, True)
         assert bill.calls[0].usage["completion_tokens"] == 1
@@ -255,8 +252,7 @@ async def test_s6_a_client_that_leaves_a_stream_that_came_whole_is_billed_what_i
         request = made.request(stream=True)
         with pytest.raises(asyncio.CancelledError):
             await made.stream(request, Client(leaves=0))
-        bill = await made.bill(request)
-        assert bill is not None
+        bill = there(await made.bill(request))
         assert (bill.status, bill.calls[0].total, bill.calls[0].estimated) == ("failed", Decimal("0.32"), False)
 
 
@@ -343,8 +339,7 @@ async def test_s6_what_is_reported_of_an_answer_that_a_guard_keeps_back_is_bille
             asked.cancel()
         with pytest.raises((asyncio.CancelledError, errors.ContentRefused)):
             await asked
-        bill = await made.bill(request)
-        assert bill is not None
+        bill = there(await made.bill(request))
         assert bill.status == ("partial" if streamed and refuses else "failed"), "its role may have gone out"
         assert (bill.calls[0].total, bill.calls[0].estimated) == (Decimal("0.32"), False)
 
@@ -354,8 +349,7 @@ async def test_s6_a_stream_that_breaks_off_is_stored_as_far_as_it_came(tmp_path:
         request, client = made.request(stream=True), Client()
         with pytest.raises(errors.UpstreamInterrupted):
             await made.stream(request, client)
-        bill = await made.bill(request)
-        assert bill is not None
+        bill = there(await made.bill(request))
         assert (client.text, bill.status, bill.error_code) == ("ab", "partial", CUT.code)
         assert purposes(bill) == [("primary", "openai/m")], "nothing is tried once something was delivered"
 
@@ -394,8 +388,7 @@ async def test_s10_11_a_round_of_a_stream_is_not_billed_again_where_the_next_one
         request, client = made.request(stream=True, context={"recall": True}), Client()
         with pytest.raises(type(error)):
             await made.stream(request, client)
-        bill = await made.bill(request)
-        assert bill is not None
+        bill = there(await made.bill(request))
         assert (client.text.strip(), bill.status) == (LONG.strip(), "partial")
         assert [call.usage["completion_tokens"] for call in bill.calls] == [USAGE["completion_tokens"], 0]
         assert (bill.calls[1].total != 0) == error.may_be_charged
@@ -407,8 +400,7 @@ async def test_s10_11_rounds_whose_usage_is_not_reported_are_counted_once(tmp_pa
         made.script.usage = {}
         request = made.request(context={"recall": True})
         completion = await made.answer(request)
-        bill = await made.bill(request)
-        assert bill is not None
+        bill = there(await made.bill(request))
         first, last = (call.usage["completion_tokens"] for call in bill.calls)
         assert last < 5 < first
         assert completion.body["choices"][0]["message"]["content"].startswith(LONG)
@@ -433,8 +425,7 @@ async def test_s6_the_bill_of_a_paused_request_names_no_fault(tmp_path: Path) ->
         run = await made.pipeline._new_run(request)
         run.internal.append(InternalCall("planner", "openai/m", USAGE, PRICES))
         await made.pipeline.settlement.paused(run)
-        bill = await made.bill(request)
-        assert bill is not None
+        bill = there(await made.bill(request))
         assert (bill.status, bill.error_code, purposes(bill)) == ("failed", "compaction", [("planner", "openai/m")])
 
 

@@ -23,6 +23,7 @@ from gateway.core.ids import artifact_id
 from gateway.core.types.artifacts import Artifact, ArtifactPosition, ArtifactType, ProcessingStrategy
 from gateway.core.types.conversation import ConversationMessage, FrozenDecision, PromptFrame
 from gateway.core.types.window import ArtifactRendering, ForwardedMessages, PackedWindow, WindowInputs, WindowSelection
+from tests.support.answers import there
 from tests.support.growth import is_linear
 
 REFERENCE = re.compile(r"\[Unchanged: lines (\d+)-(\d+) are as in result (\d+)(?:, from its line (\d+) on)?\.\]")
@@ -70,8 +71,7 @@ def restored(text: str, texts: list[str]) -> str:
 def test_s4_i8_lines_that_stand_are_told_by_a_reference_with_a_margin_at_each_seam() -> None:
     old = "\n".join(source(0, 100))
     new = "\n".join([*source(0, 5, "before"), *source(20, 90), *source(0, 5, "after")])
-    found = shaped(new, standing(old))
-    assert found is not None
+    found = there(shaped(new, standing(old)))
     assert found.targets == {0}
     lines = found.text.split("\n")
     assert lines[5 : 5 + MARGIN] == source(20, 20 + MARGIN)
@@ -82,11 +82,9 @@ def test_s4_i8_lines_that_stand_are_told_by_a_reference_with_a_margin_at_each_se
 
 def test_s4_i8_what_stands_whole_has_no_seams() -> None:
     text = "\n".join(source(0, 60))
-    found = shaped(text, standing("nothing of it", f"head\n{text}\ntail"))
-    assert found is not None
+    found = there(shaped(text, standing("nothing of it", f"head\n{text}\ntail")))
     assert found.text == "[Unchanged: lines 1-60 are as in result 1, from its line 2 on.]"
-    found = shaped(text, standing(f"{text}\ntail"))
-    assert found is not None
+    found = there(shaped(text, standing(f"{text}\ntail")))
     assert found.text == "[Unchanged: lines 1-60 are as in result 0.]"
 
 
@@ -95,8 +93,7 @@ def test_s4_i8_where_lines_stand_is_told_if_what_is_beside_them_stands_twice() -
     beside, lines = source(0, MARGIN), source(100, 120)
     old = "\n".join([*beside, *source(0, 30, "other"), *beside, *lines])
     new = "\n".join(["head", *beside, *lines])
-    found = shaped(new, standing(old))
-    assert found is not None
+    found = there(shaped(new, standing(old)))
     assert found.text.endswith(f"[Unchanged: lines 10-29 are as in result 0, from its line {2 * MARGIN + 31} on.]")
     assert restored(found.text, [old]) == new
 
@@ -141,22 +138,19 @@ def test_s4_i8_it_is_never_longer_and_nothing_is_lost(texts: list[list[str]], da
 
 def test_s4_i8_a_run_of_equal_lines_is_told_once() -> None:
     text = "\n".join(["begins", *["waiting for the server to come up"] * 50, "is up"])
-    found = shaped(text)
-    assert found is not None
+    found = there(shaped(text))
     assert found.text == "begins\nwaiting for the server to come up\n[Unchanged: the line above, 49 more times.]\nis up"
 
 
 def test_s4_i8_of_a_line_written_over_the_last_state_stays() -> None:
     progress = "".join(f"\rdownloading {percent:3} %" for percent in range(101))
-    found = shaped(f"start{progress}\ndone\r\nand on")
-    assert found is not None
+    found = there(shaped(f"start{progress}\ndone\r\nand on"))
     assert found.text == "downloading 100 %\ndone\r\nand on"
 
 
 def test_s4_i8_what_a_terminal_shows_stays_of_escapes() -> None:
     line = "\x1b[1m\x1b[31mFAILED\x1b[0m tests/test_harbour.py::\x1b[32mtest_crane\x1b[39m"
-    found = shaped("\n".join(f"{line} {number}" for number in range(20)))
-    assert found is not None
+    found = there(shaped("\n".join(f"{line} {number}" for number in range(20))))
     assert found.text.split("\n")[3] == "FAILED tests/test_harbour.py::test_crane 3"
     assert shaped("\n".join(f"{line} {number}" for number in range(20)), is_plain=True) is None
 
@@ -169,8 +163,7 @@ def test_s4_i8_an_envelope_stays_what_it_is_but_for_the_text_in_it(ensure_ascii:
 
     lines = [f'{line} # "größe" \\n C:\\new' for line in source(0, 60)]
     old, new = envelope("\n".join(lines), 0), envelope("\n".join(["is now:", *lines, "\x1b[1mend\x1b[0m"]), 3)
-    found = shaped(new, standing(old))
-    assert found is not None
+    found = there(shaped(new, standing(old)))
     value = json.loads(found.text)
     text = value.pop("stdout")
     assert value == {"exit_code": 3, "took": 0.25}

@@ -12,7 +12,7 @@ from gateway.context.manager import fitted_as_sent, surely_fits
 from gateway.context.tokens.counter import CounterRegistry
 from gateway.core.jsons import dumps
 from gateway.core.types.chat import ModelFacts, PlainMessages
-from tests.support.answers import assistant, system, user
+from tests.support.answers import assistant, system, there, user
 from tests.support.o200k import prompt_tokens
 
 LARGEST = 8000
@@ -20,9 +20,7 @@ PROSE = "The keeper of the lighthouse had not seen a ship for many days, and so 
 
 
 def plain(*texts: str) -> PlainMessages:
-    found = plain_messages([user(text) for text in texts])
-    assert found is not None
-    return found
+    return there(plain_messages([user(text) for text in texts]))
 
 
 def size_of(messages: PlainMessages) -> int:
@@ -77,8 +75,7 @@ def test_a_text_that_may_hold_a_document_is_looked_at() -> None:
     """§4 I4: only a user's; what the model itself said is no document."""
     long = PROSE * 100
     assert not surely_fits(plain(long), len(long), 10**6, LARGEST)
-    said = plain_messages([assistant(long), user("go on")])
-    assert said is not None
+    said = there(plain_messages([assistant(long), user("go on")]))
     assert surely_fits(said, len(long), 10**6, LARGEST)
 
 
@@ -98,8 +95,7 @@ def test_s4_i1_whatever_takes_the_short_way_is_within_the_budget_by_exact_count(
 
 def test_s6_a_short_chat_is_counted_and_its_parts_add_up() -> None:
     bodies = [system(PROSE), user(PROSE * 2), assistant(PROSE * 3), user(PROSE * 4)]
-    found = plain_messages(bodies)
-    assert found is not None
+    found = there(plain_messages(bodies))
     fitted = fitted_as_sent(bodies, found, CounterRegistry().counter(ModelFacts("gpt-4o")))
     assert not fitted.estimated
     assert fitted.tokens == sum(fitted.breakdown.values()) == prompt_tokens(bodies)
