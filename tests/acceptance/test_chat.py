@@ -86,5 +86,5 @@ def test_s1_a_slash_at_the_end_of_the_path_is_not_sent_elsewhere(
     gateway: GatewayProcess, upstream: MockUpstream
 ) -> None:
     """§1: clients join base URL and path in more than one way; a redirect would lose the body and the scheme."""
-    answer = ok(httpx.post(f"{gateway.base_url}/chat/completions/", json={"model": "gpt-4o", "messages": ASK}))
+    answer = ok(gateway.post("/chat/completions/", json={"model": "gpt-4o", "messages": ASK}, key=None))
     assert answer["response_metadata"]["cost"]["priced"] is True

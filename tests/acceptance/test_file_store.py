@@ -106,7 +106,7 @@ def test_s14_5_files_by_anthropics_sdk(guarded: GatewayProcess, upstream: MockUp
         assert page.data == made[:0:-1]
         assert list(page) == made[::-1]
         assert files.list(ids=[made[2].id, "file-none", made[0].id]).data == [made[2], made[0]]
-        by_id = httpx.get(f"{guarded.base_url}/files?limit=1&before_id={made[0].id}", headers={**HEAD, **VERSION})
+        by_id = guarded.get(f"/files?limit=1&before_id={made[0].id}", headers={**HEAD, **VERSION}, key=None)
         assert (by_id.json()["last_id"], by_id.json()["has_more"]) == (made[1].id, True)
         assert (made[0].filename, made[0].mime_type, made[0].size_bytes) == ("0.txt", "text/plain", 15)
         assert files.retrieve_metadata(made[0].id) == made[0]

@@ -5,7 +5,6 @@ import re
 from typing import Any
 
 import anthropic
-import httpx
 import pytest
 from anthropic.types import ModelInfo
 
@@ -88,7 +87,7 @@ def test_s10_7_a_tool_loop(one_gateway: GatewayProcess, upstream: MockUpstream, 
 def test_s10_8_other_paths_have_it_too(one_gateway: GatewayProcess) -> None:
     """What the gateway says before a request is read, and where nothing is."""
     told = [post(one_gateway, asked(), path).json() for path in ("messages/nowhere", "messages/batches/x")]
-    told.append(httpx.get(f"{one_gateway.base_url}/messages").json())
+    told.append(one_gateway.get("/messages", key=None).json())
     assert [each["type"] for each in told] == ["error"] * 3
     assert [each["error"]["type"] for each in told] == ["not_found_error", "not_found_error", "invalid_request_error"]
 
@@ -253,18 +252,14 @@ def test_s10_10_what_thoughts_were_made_under_goes_to_no_model(gateway: GatewayP
     """A conversation with signed thoughts goes on by another API, with a model that has none."""
     block = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
     upstream.reply(message=assistant("so", thinking_blocks=[block]))
-    first = httpx.post(
-        f"{gateway.base_url}/chat/completions",
-        json={"model": "gpt-4o", "messages": [user("why?")]},
-        timeout=30,
-    ).json()
+    first = gateway.post("/chat/completions", json={"model": "gpt-4o", "messages": [user("why?")]}, key=None).json()
     body = {
         "model": "gpt-4o",
         "max_tokens": 99,
         "conversation": first["conversation"]["id"],
         "messages": [user("and then?")],
     }
-    assert httpx.post(f"{gateway.base_url}/messages", json=body, timeout=30).status_code == 200
+    assert gateway.post("/messages", json=body, key=None).status_code == 200
     sent = upstream.chats[-1].body["messages"]
     assert [message.get("content") for message in sent] == ["why?", "so", "and then?"]
     assert "thinking_bound" not in str(sent)

@@ -5,7 +5,6 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
 
 from benchmarks.history.forms import FORMS
@@ -32,12 +31,7 @@ def test_a_history_told_at_once_is_stored_as_one_that_grew(
         talk.turn(client)
     client.close()
     body = {"model": MODEL, "messages": talk.messages[:-1], **({"tools": TOOLS} if form.agent else {})}
-    told = httpx.post(
-        f"{gateway.base_url}/chat/completions",
-        json=body,
-        headers={"authorization": "Bearer sk-another-tenant"},
-        trust_env=False,
-    ).json()
+    told = gateway.post("/chat/completions", json=body, key="sk-another-tenant").json()
     assert told["choices"][0]["message"]["content"] == talk.messages[-1]["content"]
     grown, at_once = (_stored(module_storage_url, each) for each in (talk.conversation_id, told["conversation"]["id"]))
     assert len(grown[0]) == len(talk.messages)

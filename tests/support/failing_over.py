@@ -36,7 +36,7 @@ def ask(
     said = {"input": text} if api == "responses" else {"messages": text if isinstance(text, list) else [user(text)]}
     more = {"max_tokens": 50} if api == "messages" else {}
     sent = {"model": model, **said, **more, **body}
-    return httpx.post(f"{gateway.base_url}/{api}", json=sent, headers=headers, timeout=30)
+    return gateway.post(f"/{api}", json=sent, headers=headers, key=None)
 
 
 def bill_of(gateway: GatewayProcess, answer: httpx.Response) -> Json:
@@ -45,7 +45,7 @@ def bill_of(gateway: GatewayProcess, answer: httpx.Response) -> Json:
     found: Json = {}
 
     def stored() -> bool:
-        response = httpx.get(f"{gateway.base_url}/chat/completions/{request_id}", timeout=30)
+        response = gateway.get(f"/chat/completions/{request_id}", key=None)
         found.update(exact(response.text) if response.status_code == 200 else {})
         return response.status_code == 200
 

@@ -34,7 +34,7 @@ def asked(text: str = "hello there", **more: Any) -> Json:
 def post(gateway: GatewayProcess, body: Json, path: str = "messages", **headers: str) -> httpx.Response:
     """The answer as it is on the wire."""
     named = HEADERS | {name.replace("_", "-"): value for name, value in headers.items()}
-    return httpx.post(f"{gateway.base_url}/{path}", json=body, headers=named, timeout=30)
+    return gateway.post(f"/{path}", json=body, headers=named, key=None)
 
 
 def whole(gateway: GatewayProcess, body: Json, **headers: str) -> Json:

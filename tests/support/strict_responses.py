@@ -3,7 +3,6 @@
 import json
 from typing import Any, get_args
 
-import httpx
 from openai import BaseModel as SdkModel
 from openai.types.responses import Response, ResponseStreamEvent
 
@@ -50,7 +49,7 @@ def _check(model: SdkModel, where: str) -> None:
 
 def create(gateway: GatewayProcess, body: Json, **headers: str) -> Json:
     """`POST /v1/responses`, not streamed; the body is checked."""
-    answer = httpx.post(f"{gateway.base_url}/responses", json=body, headers=_headers(headers), timeout=30)
+    answer = gateway.post("/responses", json=body, headers=_headers(headers), key=None)
     assert answer.status_code == 200, answer.text
     check_response(answer.json())
     found: Json = exact(answer.text)
@@ -59,7 +58,7 @@ def create(gateway: GatewayProcess, body: Json, **headers: str) -> Json:
 
 def refused(gateway: GatewayProcess, body: Json, status: int = 400) -> Json:
     """The error that a request gets."""
-    answer = httpx.post(f"{gateway.base_url}/responses", json=body, headers=_headers({}), timeout=30)
+    answer = gateway.post("/responses", json=body, headers=_headers({}), key=None)
     assert answer.status_code == status, answer.text
     found: Json = answer.json()["error"]
     return found
@@ -68,7 +67,7 @@ def refused(gateway: GatewayProcess, body: Json, status: int = 400) -> Json:
 def events(gateway: GatewayProcess, body: Json, **headers: str) -> list[Json]:
     """A streamed response: its events, each checked, their names and numbers, too."""
     request = {**body, "stream": True}
-    answer = httpx.post(f"{gateway.base_url}/responses", json=request, headers=_headers(headers), timeout=30)
+    answer = gateway.post("/responses", json=request, headers=_headers(headers), key=None)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/event-stream")
     return read_events(answer.text)

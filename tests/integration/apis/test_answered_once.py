@@ -221,12 +221,12 @@ def test_s3_a_keyed_answer_is_finished_for_a_client_that_left(gateway: GatewayPr
     """The client hangs up before the answer and asks again with its key: it is charged and stored once."""
     upstream.reply(text="late", delay_first=0.5)
     with pytest.raises(httpx.TimeoutException):
-        httpx.post(
-            f"{gateway.base_url}/chat/completions",
+        gateway.post(
+            "/chat/completions",
             json=ASK,
             headers={"authorization": "Bearer sk-test", **keyed("left-early")},
             timeout=httpx.Timeout(5, read=0.2),
-            trust_env=False,
+            key=None,
         )
     meanwhile = ask(gateway, ASK, "left-early")
     assert (meanwhile.status_code, meanwhile.json()["error"]["code"]) == (409, "idempotency_key_in_use")

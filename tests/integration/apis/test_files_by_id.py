@@ -8,7 +8,6 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
-import httpx
 import pytest
 from PIL import Image
 
@@ -326,7 +325,7 @@ def test_s14_5_a_key_for_anthropic_is_no_key_for_an_upstreams_files(
 ) -> None:
     """Its client's uploads are kept here at once: the default upstream would be asked without a key."""
     named = {"x-api-key": "sk-ant-mine", "anthropic-version": "2023-06-01"}
-    made = httpx.post(f"{own_key_gateway.base_url}/files", headers=named, files={"file": ("a.txt", b"x")})
+    made = own_key_gateway.post("/files", headers=named, files={"file": ("a.txt", b"x")}, key=None)
     assert (made.status_code, made.json()["type"]) == (200, "file")
     assert not upstream.requests
 

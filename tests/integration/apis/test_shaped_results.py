@@ -109,7 +109,7 @@ def test_s4_i8_what_was_shaped_is_whole_to_who_wants_nothing_left_out(
         upstream.reply(message={"role": "assistant", "content": None, "tool_calls": [call]})
         body = {"model": "gpt-4o", "tools": TOOLS["responses"], "context": {"economy": "auto"}, **more}
         body |= said_to("responses", [TEXT] * count)
-        told = httpx.post(f"{gateway.base_url}/responses", json=body, timeout=30, trust_env=False)
+        told = gateway.post("/responses", json=body, key=None)
         assert told.status_code == 200, told.text
     results = [each["content"] for each in upstream.last.body["messages"] if each["role"] == "tool"]
     assert [MARK in json.dumps(each) for each in results] == [False, True, False]
@@ -135,7 +135,7 @@ def test_s4_i8_what_the_client_has_cleared_to_the_letter_is_referred_to_by_nothi
         body |= said_to("messages", contents[:count])
         body |= {"context_management": {"edits": [edit]}} if count >= since else {}
         headers = {"authorization": f"Bearer sk-exact-{store}-{since}"}
-        told = httpx.post(f"{gateway.base_url}/messages", json=body, headers=headers, timeout=30, trust_env=False)
+        told = gateway.post("/messages", json=body, headers=headers, key=None)
         assert told.status_code == 200, told.text
     results = [each["content"] for each in upstream.last.body["messages"] if each["role"] == "tool"]
     assert results[0].startswith("[Cleared")
@@ -147,6 +147,6 @@ def test_s4_i8_the_configuration_names_untouched_tools(start_gateway: GatewayFac
     gateway = start_gateway({"context": {"economy": "auto", "untouched_tools": ["r*"]}})
     upstream.reply(text="So it is.")
     body = {"model": "gpt-4o", "tools": TOOLS["chat"], **said_to("chat", [TEXT, TEXT])}
-    told = httpx.post(f"{gateway.base_url}/chat/completions", json=body, timeout=30, trust_env=False)
+    told = gateway.post("/chat/completions", json=body, key=None)
     assert told.status_code == 200, told.text
     assert upstream.last.body["messages"] == body["messages"]

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
@@ -273,11 +272,7 @@ def test_s10_5_an_item_is_referred_to(
     assert second["conversation"] == first["conversation"]
     assert upstream.last.body["messages"][1] == {"role": "assistant", "content": None, "tool_calls": [CALL]}
     wanted = [{"id": second["output"][0]["id"]}, {"role": "user", "content": "x"}]
-    stranger = httpx.post(
-        f"{one_gateway.base_url}/responses",
-        json={"model": "small", "input": wanted},
-        headers={"authorization": "Bearer sk-other"},
-    )
+    stranger = one_gateway.post("/responses", json={"model": "small", "input": wanted}, key="sk-other")
     assert (stranger.status_code, stranger.json()["error"]["param"]) == (404, "input[0].id")
     upstream.reply(text="y")
     create(one_gateway, {"model": "small", "input": wanted})

@@ -33,7 +33,7 @@ def nobody(start_gateway: GatewayFactory, upstream: MockUpstream) -> GatewayProc
 
 
 def post(gateway: GatewayProcess, path: str, **body: Any) -> httpx.Response:
-    return httpx.post(f"{gateway.base_url}/{path}", json={"model": "gpt-4o", **body}, timeout=30)
+    return gateway.post(f"/{path}", json={"model": "gpt-4o", **body}, key=None)
 
 
 def three(gateway: GatewayProcess) -> None:
@@ -50,7 +50,7 @@ def test_s13_4_usage_counts_what_each_api_asked(gateway: GatewayProcess) -> None
     counted = 0
     while page["next_page"] is not None:
         asked = query | ({"page": page["next_page"]} if page["next_page"] else {})
-        page = httpx.get(f"{gateway.base_url}/organization/usage/completions", params=asked, timeout=30).json()
+        page = gateway.get("/organization/usage/completions", params=asked, key=None).json()
         counted += sum(each["num_model_requests"] for bucket in page["data"] for each in bucket["results"])
     assert counted == 3
 
@@ -76,25 +76,23 @@ def test_s2_metadata_name_a_conversation_by_each_api(gateway: GatewayProcess, up
 @pytest.mark.parametrize("path", ["responses/", "messages/"])
 def test_s10_a_slash_behind_a_path_sends_nobody_elsewhere(gateway: GatewayProcess, path: str) -> None:
     body = {"input": "hello"} if path == "responses/" else {"messages": [SAID], "max_tokens": 9}
-    found = httpx.post(
-        f"{gateway.base_url}/{path}", json={"model": "gpt-4o", **body}, headers={"host": "elsewhere.local"}, timeout=30
-    )
+    found = gateway.post(f"/{path}", json={"model": "gpt-4o", **body}, headers={"host": "elsewhere.local"}, key=None)
     assert (found.status_code, "location" in found.headers) == (200, False)
 
 
 def test_s13_6_a_response_keeps_no_name_where_none_is_kept(nobody: GatewayProcess) -> None:
     made = post(nobody, "responses", input="hello", user="ann@example.org").json()
-    found = httpx.get(f"{nobody.base_url}/responses/{made['id']}", timeout=30).json()
+    found = nobody.get(f"/responses/{made['id']}", key=None).json()
     assert found["output"] == made["output"]
     assert "ann@example.org" not in str(found)
 
 
 def test_s10_5_a_response_that_is_unknown_is_told_under_its_own_name(gateway: GatewayProcess) -> None:
     name = "resp_0123456789abcdef"
-    found = httpx.get(f"{gateway.base_url}/responses/{name}", timeout=30)
+    found = gateway.get(f"/responses/{name}", key=None)
     assert (found.status_code, f"'{name}'" in found.json()["error"]["message"]) == (404, True)
     made = post(gateway, "responses", input="hello").json()
-    stopped = httpx.post(f"{gateway.base_url}/responses/{made['id']}/cancel", json={}, timeout=30)
+    stopped = gateway.post(f"/responses/{made['id']}/cancel", json={}, key=None)
     assert (stopped.status_code, "synchronous" in stopped.json()["error"]["message"]) == (400, True)
 
 

@@ -80,7 +80,7 @@ def test_s13_10_asks_as_any_client_without_a_key_does(
     answer = visit(one_gateway).ask(files=[("files", ("notes.txt", b"Rivers are wet.", "text/plain"))])
     assert answer.status_code == 200
     request, conversation = named(answer, "requests"), named(answer, "conversations")
-    stored = httpx.get(f"{one_gateway.base_url}/chat/completions/{request}").json()
+    stored = one_gateway.get(f"/chat/completions/{request}", key=None).json()
     assert stored["response_metadata"]["conversation_id"] == conversation
     assert "Rivers are wet." in str(upstream.last.body)
     again = visit(one_gateway).ask(conversation=conversation, message="And another?")
@@ -100,7 +100,7 @@ def test_s13_10_a_stream_ends_with_the_bill_of_any_other_answer(
     assert rows["Request"]["text"] == answer.headers["x-request-id"]
     assert "forwarded unchanged" in rows["Strategy"]["text"], "in words, as on the request's own page"
     assert rows["Conversation"]["href"] == f"/ui/conversations/{last['conversation']}"
-    stored = httpx.get(f"{one_gateway.base_url}/chat/completions/{rows['Request']['text']}").json()
+    stored = one_gateway.get(f"/chat/completions/{rows['Request']['text']}", key=None).json()
     assert float(rows["Cost"]["text"].removeprefix("$")) == stored["response_metadata"]["cost"]["total_cost"]
 
 

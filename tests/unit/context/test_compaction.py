@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import httpx
 import pytest
 from openai.types.responses import CompactedResponse, ResponseCompactionItem
 
@@ -29,7 +28,7 @@ def talk(gateway: GatewayProcess, upstream: MockUpstream, turns: int) -> Any:
 def compact(gateway: GatewayProcess, body: Any, token: str = "sk-test") -> Any:
     """`POST /v1/responses/compact`."""
     headers = {"authorization": f"Bearer {token}"}
-    return ok(httpx.post(f"{gateway.base_url}/responses/compact", json=body, headers=headers, timeout=30))
+    return ok(gateway.post("/responses/compact", json=body, headers=headers, key=None))
 
 
 def sent(upstream: MockUpstream) -> str:
@@ -262,5 +261,5 @@ def test_s10_14_below_the_threshold_there_is_none(
     assert isinstance(found.output[0], ResponseCompactionItem)
     other = {"authorization": "Bearer sk-other"}
     stolen = {"model": "small", "input": [found.output[0].model_dump(exclude_none=True), QUESTION]}
-    refused = httpx.post(f"{one_gateway.base_url}/responses", json=stolen, headers=other, timeout=30)
+    refused = one_gateway.post("/responses", json=stolen, headers=other, key=None)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input[0].encrypted_content")

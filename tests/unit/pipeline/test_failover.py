@@ -360,7 +360,7 @@ def relayed(upstream: MockUpstream, **script: Any) -> None:
 
 def embed(gateway: GatewayProcess, **headers: str) -> httpx.Response:
     body = {"model": "twins", "input": "one two three"}
-    return httpx.post(f"{gateway.base_url}/embeddings", json=body, headers=headers, timeout=30)
+    return gateway.post("/embeddings", json=body, headers=headers, key=None)
 
 
 @pytest.mark.parametrize("status", [401, 429, 500, 503])
@@ -422,7 +422,7 @@ def test_s12_6_a_relayed_form_is_tried_elsewhere(failing_over: GatewayProcess, u
     path = "POST /v1/audio/transcriptions"
     upstream.routes[path] = lambda asked: Reply(status=503) if b"twin-a" in asked.raw else Reply(json={"text": "hi"})
     form: Any = {"file": ("a.wav", b"RIFF" * 1000, "audio/wav"), "model": (None, "twins")}
-    answer = httpx.post(f"{failing_over.base_url}/audio/transcriptions", files=form, timeout=30)
+    answer = failing_over.post("/audio/transcriptions", files=form, key=None)
     assert answer.json() == {"text": "hi"}
     first, second = upstream.requests
     assert b"twin-a" in first.raw

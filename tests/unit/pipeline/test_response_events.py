@@ -111,12 +111,7 @@ def test_s10_2_log_probabilities_come_with_their_tokens(one_gateway: GatewayProc
 def test_s10_2_an_answer_that_breaks_off(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """`error`, then `response.failed` with what was delivered; no end of a whole answer, and never `[DONE]`."""
     upstream.reply(text="one two three four five six", cut_after=4)
-    answer = httpx.post(
-        f"{one_gateway.base_url}/responses",
-        json={**ASK, "stream": True},
-        headers={"authorization": "Bearer sk-test"},
-        timeout=30,
-    )
+    answer = one_gateway.post("/responses", json={**ASK, "stream": True})
     found = read_events(answer.text)
     assert [event["type"] for event in found[-2:]] == ["error", "response.failed"]
     assert found[-2]["code"] == "upstream_interrupted"
