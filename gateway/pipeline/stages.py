@@ -313,9 +313,12 @@ class UpstreamOutcome:
     def of_stream(
         cls, record: StreamRecord, status: turn.TurnStatus = "complete", error: str | None = None
     ) -> "UpstreamOutcome":
-        """Builds the outcome of what a stream delivered. Usage reported before the end counts only part of it."""
-        whole = status == "complete" or record.asked_are_finished
-        return cls(status, record.completion(), record.usage if whole else None, error)
+        """Builds the outcome of what a stream delivered. Usage reported before the end counts the prompt, and only part
+        of the answer."""
+        usage = record.usage
+        if usage is not None and not (status == "complete" or record.asked_are_finished):
+            usage = {name: count for name, count in usage.items() if not name.startswith(bill.OF_ANSWER)}
+        return cls(status, record.completion(), usage, error)
 
     @property
     def answers(self) -> list[dict[str, Any]]:

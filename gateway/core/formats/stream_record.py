@@ -121,7 +121,7 @@ async def next_batch(batches: AsyncGenerator[Chunks, None], record: StreamRecord
     if not record.asked_are_finished:
         return await anext(batches, None)
     try:
-        async with asyncio.timeout(USAGE_SECONDS if record.usage is None else END_SECONDS):
+        async with asyncio.timeout(END_SECONDS if figure(record.usage, "completion_tokens") else USAGE_SECONDS):
             return await anext(batches, None)
     except (TimeoutError, errors.UpstreamInterrupted, errors.UpstreamTimeout):
         return None

@@ -43,6 +43,8 @@ HOUR, HOUR_ALONE = "ephemeral_1h_input_tokens", "claude_cache_creation_1_h_token
 COUNT = re.compile(r"tokens?(_?count)?$|^reasoning$", re.IGNORECASE)
 """Matches the names of token counts by their ends."""
 USAGE_FIGURES = ("prompt_tokens", "completion_tokens", "total_tokens")
+OF_ANSWER = ("completion_tokens", "output_tokens", "total_tokens")
+"""How the names of counts begin that an answer adds to."""
 
 
 def is_figure(value: Any) -> bool:

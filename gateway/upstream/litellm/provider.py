@@ -15,7 +15,7 @@ from gateway.core import errors, jsons
 from gateway.core.formats.anthropic import serializer
 from gateway.core.formats.anthropic.serializer import CallPairs
 from gateway.core.formats.tool_calls import is_silent
-from gateway.core.types import tool_steps, upstreams
+from gateway.core.types import bill, tool_steps, upstreams
 from gateway.core.types.chat import JsonAnswer, ModelDeployment
 from gateway.core.types.content_parts import dicts_of, parts_of
 from gateway.core.types.items import named_calls
@@ -496,6 +496,11 @@ class LitellmChunkStream:
             self._first = await self._next()
         for choice in (self._first or {}).get("choices") or ():
             choice["delta"].setdefault("role", "assistant")  # litellm leaves it out where an answer holds nothing
+        said = (getattr(part, "usage", None) for part in getattr(self._response, "chunks", ()))
+        if self._first is not None and (usage := next(filter(None, said), None)) is not None:
+            # litellm keeps it for the end of the stream: of an answer that breaks off this alone is known
+            prompt = {**usage.model_dump(exclude_none=True), "completion_tokens": 0}
+            self._first.setdefault("usage", bill.sound(prompt))
         self._call.wire.patience = deployment.idle_timeout
 
     async def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:

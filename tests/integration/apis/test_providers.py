@@ -352,6 +352,27 @@ def test_s7_a_stream_that_falls_silent_is_an_error_event(house: GatewayProcess, 
     assert wait_for_bill(house, wire.chunks[0]["id"])["response_metadata"]["cost"]["estimated"] is True
 
 
+@pytest.mark.parametrize("path", ["/chat/completions", "/messages"])
+def test_s6_of_an_answer_that_breaks_off_the_prompt_is_billed_as_told(
+    house: GatewayProcess, provider: MockProvider, path: str
+) -> None:
+    """Claude tells at once how much of a prompt was read from its cache, which costs a tenth."""
+    spent = anthropic_wire.usage(1000, 333, read=701, written=503, hour=101)
+    provider.reply(anthropic_wire.message(anthropic_wire.text("It rains."), spent=spent), stall_after=4)
+    body = {"model": "hasty", "messages": [ASK], "max_tokens": 99, "stream": True}
+    bill = wait_for_bill(house, house.post(path, json=body).headers["x-request-id"])["response_metadata"]
+    prices = price_map()["claude-sonnet-4-5"]
+    tokens = {
+        "input_cost_per_token": 1000,
+        "cache_read_input_token_cost": 701,
+        "cache_creation_input_token_cost": 402,
+        "cache_creation_input_token_cost_above_1hr": 101,
+    }
+    assert bill["cost"]["prompt_cost"] == rounded(tokens, prices)
+    assert bill["cost"]["estimated"] is True
+    assert 0 < bill["usage"]["completion_tokens"] < 333
+
+
 @pytest.mark.parametrize(("model", "events"), [("claude", 6), ("gemini", 1)])
 def test_s7_a_client_that_leaves_cancels_the_call(
     house: GatewayProcess, provider: MockProvider, model: str, events: int

@@ -100,17 +100,20 @@ def test_s6_mode_off_is_billed(gateway: GatewayProcess, upstream: MockUpstream) 
 def test_s6_an_aborted_stream_is_estimated_whatever_was_reported_on_the_way(
     gateway: GatewayProcess, upstream: MockUpstream
 ) -> None:
-    """A stream aborted: counted by the gateway, `estimated` true; figures of its first chunk are none of the rest."""
+    """A stream aborted: its answer is counted by the gateway, `estimated` true. Figures of its first chunk are none of
+    the rest; its prompt costs what upstream says, read from its cache or not."""
     delta = {"index": 0, "delta": {"role": "assistant", "content": "alpha beta gamma delta"}, "finish_reason": None}
     chunk = {"id": "up", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [delta]}
-    upstream.reply(chunks=[{**chunk, "usage": usage_of(8, 1)}], stall_after=1)
+    usage = {**usage_of(8, 1), "prompt_tokens_details": {"cached_tokens": 6}}
+    upstream.reply(chunks=[{**chunk, "usage": usage}], stall_after=1)
     body = {"model": "gpt-4o", "messages": ASK, "stream": True}
     with gateway.http() as client, client.stream("POST", "/chat/completions", json=body) as answer:
         first = json.loads(next(answer.iter_lines()).removeprefix("data: "))
     kept = wait_for_bill(gateway, first["id"])
     assert kept["status"] == "partial"
     assert kept["response_metadata"]["cost"]["estimated"] is True
-    assert kept["response_metadata"]["usage"]["completion_tokens"] == 4
+    assert kept["response_metadata"]["usage"] == usage_of(8, 4)
+    assert kept["usage"]["prompt_tokens_details"] == {"cached_tokens": 6}
 
 
 def test_s6_a_stored_completion_shows_the_usage_that_its_client_was_told(

@@ -471,6 +471,8 @@ class MessageChunks:
         self._envelope |= {"id": str(message.get("id")), "model": message.get("model")}
         self._usage = object_of(message.get("usage"))
         chunk = self._chunk({"role": "assistant", "content": ""})
+        if usage := usage_of({**self._usage, "output_tokens": 0}):  # of an answer that breaks off this alone is known
+            chunk["usage"] = usage
         return [{**chunk, **envelope_of(message)}]
 
     def _begin(self, place: int, block: Json) -> list[Json]:
