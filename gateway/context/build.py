@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
 from gateway.billing import cost, passes, prompt_cache
@@ -227,13 +228,17 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
     is_known = history.goes_on or _known(history, material) > 0
     if tokens is not None and (history.stored or history.unread or (is_weighed and is_known)):
         # At first nothing is cached yet, and the conversation may not go on: then all of the budget is filled.
-        fresh = counting.texts([each.content for each in material.fresh])
+        fresh = partial(_tokens_of_fresh, material, counting)
         share = DEFAULT_LOW_WATER if settings.low_water is None else settings.low_water
         low_water = MIN_CACHED_TOKENS if is_weighed else int(share * tokens)  # deeper is always cheaper
         keeps = is_weighed and passes.may_keep_more(history.costs)
-        limits = replace(limits, low_water=low_water, fresh=fresh, may_keep_more=keeps)
+        limits = replace(limits, low_water=low_water, count_fresh=fresh, may_keep_more=keeps)
     unreduced = count_full(WindowFitter(material, limits, counting, callbacks), _shares(inputs))
     return MeasuredInputs(inputs, material, counting, limits, callbacks, finder, unreduced)
+
+
+def _tokens_of_fresh(material: WindowInputs, counting: PromptCounter) -> int:
+    return counting.texts([each.content for each in material.fresh])
 
 
 def clears_exactly(request: ChatRequest) -> bool:

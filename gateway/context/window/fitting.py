@@ -49,7 +49,8 @@ class SelectionLimits:
         history_share: share of the budget for old turns as messages, as long as passages compete for it.
         low_water: tokens that a pass fills when something had to leave, so that nothing has to leave for several turns
             (guarantee §4 I7); None for the whole budget.
-        fresh: tokens of documents and results that the model has not seen yet; a pass fills them on top.
+        count_fresh: counts the tokens of documents and results that the model has not seen yet; a pass fills them on
+            top. Only a pass asks.
         estimated: tokens are counted with another model's tokenizer, and corrected by what upstream reported.
         budget: the prompt budget that `tokens` comes from.
         is_economic: content leaves only to save cost, so that little of it is recalled.
@@ -59,7 +60,7 @@ class SelectionLimits:
     tokens: int | None
     history_share: float
     low_water: int | None = None
-    fresh: int = 0
+    count_fresh: Callable[[], int] = int
     estimated: bool = False
     budget: PromptBudget | None = None
     is_economic: bool = False
@@ -72,6 +73,11 @@ class SelectionLimits:
         if self.tokens is None or not self.estimated:
             return self.tokens
         return int(self.tokens * USABLE_SHARE)
+
+    @property
+    def fresh(self) -> int:
+        """Tokens of what the model has not seen yet."""
+        return self.count_fresh()
 
     @property
     def goal(self) -> int:

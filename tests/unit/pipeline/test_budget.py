@@ -55,7 +55,7 @@ def test_s4_i7_a_pass_leaves_room_where_that_pays(
     low_water: int | None, fresh: int, estimated: bool, goal: int
 ) -> None:
     """At first sight none; never below what providers cache, nor for what the model has not seen yet."""
-    assert SelectionLimits(10_000, 0.1, low_water, fresh, estimated).goal == goal
+    assert SelectionLimits(10_000, 0.1, low_water, lambda: fresh, estimated).goal == goal
 
 
 @pytest.mark.parametrize(
