@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
-from functools import partial
+from functools import cache, partial
 from typing import Any, ParamSpec, Self, TypeVar
 
 from gateway.billing import cost, passes, prompt_cache
@@ -228,7 +228,7 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
     is_known = history.goes_on or _known(history, material) > 0
     if tokens is not None and (history.stored or history.unread or (is_weighed and is_known)):
         # At first nothing is cached yet, and the conversation may not go on: then all of the budget is filled.
-        fresh = partial(_tokens_of_fresh, material, counting)
+        fresh = cache(partial(_tokens_of_fresh, material, counting))
         share = DEFAULT_LOW_WATER if settings.low_water is None else settings.low_water
         low_water = MIN_CACHED_TOKENS if is_weighed else int(share * tokens)  # deeper is always cheaper
         keeps = is_weighed and passes.may_keep_more(history.costs)
