@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from openai import OpenAI
+
 from tests.support.answers import exact, stored, usage_of
 from tests.support.factory import ClientFactory
 from tests.support.gateway_process import GatewayProcess
@@ -46,11 +48,8 @@ def test_s10_1_a_response_is_the_answer_of_a_chat_with_its_bill(
     assert found["usage"]["cost"] == found["response_metadata"]["cost"]["total_cost"]
 
 
-def test_s10_1_tools_over_two_steps_by_resend(
-    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
-) -> None:
+def test_s10_1_tools_over_two_steps_by_resend(upstream: MockUpstream, client: OpenAI) -> None:
     """The SDK's loop: what was answered is sent again with the result, and the conversation goes on."""
-    client = make_client(gateway)
     upstream.reply(tool_calls=[CALL], usage=usage_of(5, 5))
     asked: Any = [{"role": "user", "content": "look please"}]
     first = client.responses.create(model="small", input=asked, tools=[TOOL])

@@ -7,6 +7,7 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from openai import OpenAI
 
 from tests.support.answers import bill_of, conversation_of, extra, read_stream, stored, user
 from tests.support.edges import EDGES, PATHS, Edge, said_by
@@ -21,14 +22,10 @@ USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 COST = 11 * Decimal("1e-06") + 7 * Decimal("2e-06")
 
 
-def test_s6_a_stream_carries_the_answer_and_its_bill(
-    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
-) -> None:
+def test_s6_a_stream_carries_the_answer_and_its_bill(upstream: MockUpstream, client: OpenAI) -> None:
     """The first chunk says what is known, the finish chunk all: ids, conversation, bill."""
     upstream.reply(text=TEXT, usage=USAGE)
-    with make_client(gateway).chat.completions.with_streaming_response.create(
-        model="small", messages=ASK, stream=True
-    ) as raw:
+    with client.chat.completions.with_streaming_response.create(model="small", messages=ASK, stream=True) as raw:
         chunks = list(raw.parse())
         header = raw.headers["x-conversation-id"]
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == TEXT

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from openai import OpenAI
 
 from tests.support.answers import Json, conversation_of, read_stream, refusal, stored_of, user
 from tests.support.factory import ClientFactory, GatewayFactory
@@ -78,11 +79,11 @@ def joined(chunks: list[Json]) -> Json:
     return said
 
 
-def test_s3_while_it_runs(gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> None:
+def test_s3_while_it_runs(gateway: GatewayProcess, upstream: MockUpstream, client: OpenAI) -> None:
     """While the first runs: 409, with when to ask again, and for another body 422; then the answer."""
     gate = threading.Event()
     upstream.reply(text="Noon.", gate=gate)
-    create: Any = make_client(gateway).chat.completions.create
+    create: Any = client.chat.completions.create
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(create, **ASK, extra_headers=keyed("running"))
         upstream.wait_for_chats(1)
@@ -97,12 +98,10 @@ def test_s3_while_it_runs(gateway: GatewayProcess, upstream: MockUpstream, make_
     assert len(upstream.chats) == 1
 
 
-def test_s3_another_body_and_another_meaning(
-    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
-) -> None:
+def test_s3_another_body_and_another_meaning(gateway: GatewayProcess, upstream: MockUpstream, client: OpenAI) -> None:
     """422 for another request, as the SDK's own error class: another body, or a header that says what is asked."""
     assert ask(gateway, ASK, "taken").status_code == 200
-    create: Any = make_client(gateway).chat.completions.create
+    create: Any = client.chat.completions.create
     with pytest.raises(openai.UnprocessableEntityError) as other:
         create(**ASK, temperature=0.5, extra_headers=keyed("taken"))
     assert (other.value.code, other.value.param) == MISMATCH[1:]
@@ -182,9 +181,9 @@ def test_s2_an_answer_that_is_not_kept(
     assert len(upstream.chats) == 1
 
 
-def test_s6_the_bill_shows_it_once(gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> None:
+def test_s6_the_bill_shows_it_once(gateway: GatewayProcess, upstream: MockUpstream, client: OpenAI) -> None:
     """§6: one request was charged, so there is one row; and the turn is in the history once."""
-    create: Any = make_client(gateway).chat.completions.create
+    create: Any = client.chat.completions.create
     answers = [create(**ASK, extra_headers=keyed("billed")) for _ in range(3)]
     conversation = conversation_of(answers[0])
     assert len(stored_of(gateway, conversation)) == 1
@@ -195,10 +194,9 @@ def test_s6_the_bill_shows_it_once(gateway: GatewayProcess, upstream: MockUpstre
 
 @pytest.mark.parametrize("part", ["conversation", "answer", "prefilled answer"])
 def test_s3_what_was_deleted_is_not_given_again(
-    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory, part: str
+    gateway: GatewayProcess, upstream: MockUpstream, client: OpenAI, part: str
 ) -> None:
     """Deleted is deleted: a repeat says that it was answered, and no more."""
-    client = make_client(gateway)
     create: Any = client.chat.completions.create
     upstream.reply(text="The secret is Rosebud.")
     begun = [{"role": "assistant", "content": "Well: "}] if part == "prefilled answer" else []

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from openai import OpenAI
 
 from tests.support.agent_session import TOOLS, AgentSession, breaks
 from tests.support.answers import Json, assistant, ok, system, tool_result, used, user
@@ -103,11 +104,8 @@ def test_s11_12_an_item_is_pinned_later_and_unpinned(chat: Chat) -> None:
     assert holding(chat.forwarded[-1], FACT) == []
 
 
-def test_s11_12_a_pin_far_behind_what_is_read_is_found(
-    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
-) -> None:
+def test_s11_12_a_pin_far_behind_what_is_read_is_found(upstream: MockUpstream, client: OpenAI) -> None:
     """§11.12: a conversation far longer than what is read of it, and a model that was sent nothing of it."""
-    client = make_client(gateway)
     made = client.conversations.create(items=[user(FACT)], extra_body={"items": [{**user(FACT), "pinned": True}]})
     call = {"type": "function_call", "call_id": "c1", "name": "search", "arguments": '{"q": "tide"}', "pinned": True}
     output = {"type": "function_call_output", "call_id": "c1", "output": "The tide comes at six."}
@@ -200,14 +198,11 @@ def test_s11_12_a_pinned_result_that_cannot_be_a_message(gateway: GatewayProcess
     assert breaks(session.forwarded[2:]) == []
 
 
-def test_s11_12_without_storage_pins_count_for_the_request(
-    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
-) -> None:
+def test_s11_12_without_storage_pins_count_for_the_request(upstream: MockUpstream, client: OpenAI) -> None:
     """§11.12: with `store: false` those of the messages that are sent; nothing is kept of them."""
     said = [{**user(FACT), "pinned": True}, assistant("Noted.")]
     for turn in range(15):
         said += [user(prose(turn, 40)), assistant(prose(50 + turn, 40))]
-    client = make_client(gateway)
     body: Any = {"model": "gpt-4o", "extra_body": {"context": {"max_input_tokens": 900}, "store": False}}
     client.chat.completions.create(messages=[*said, user("Well?")], **body)  # type: ignore[list-item]
     assert holding(upstream.last.body["messages"], FACT) == [0]

@@ -7,12 +7,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from openai import OpenAI
 
 from tests.support import o200k
 from tests.support.answers import Json, chat, read_stream, stored, stored_of, used, user
 from tests.support.command import gateway_command
 from tests.support.documents import file_part, keeper, lamps, prose
-from tests.support.factory import ClientFactory, GatewayFactory
+from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.tool_loop import recalls
@@ -341,14 +342,11 @@ def test_s10_11_a_call_that_has_no_room_is_as_if_not_made(
 
 
 @EITHER
-def test_s10_11_by_the_words_of_responses(
-    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory, stream: bool
-) -> None:
+def test_s10_11_by_the_words_of_responses(upstream: MockUpstream, client: OpenAI, stream: bool) -> None:
     """The same through another API: one answer, one bill."""
     upstream.reply(**recalls(ASK, text="Let me look."))
     upstream.reply(text="It is Name539x.")
     extra = {"context": first()["context"], "attachments": first()["attachments"]}
-    client = make_client(gateway)
     answer: Any
     if stream:
         events: list[Any] = list(client.responses.create(model="small", input="Hello.", stream=True, extra_body=extra))

@@ -134,12 +134,9 @@ def test_s3_3_a_resend_that_dropped_the_steps(talk: Talk) -> None:
     assert talk.forwarded == whole, "the client has its steps again: they are not said twice"
 
 
-def test_s3_3_a_conversation_that_continues_by_itself(
-    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
-) -> None:
+def test_s3_3_a_conversation_that_continues_by_itself(upstream: MockUpstream, client: OpenAI) -> None:
     """§3.2, §3.3: without an id, a client that dropped its steps earns them by what the assistant wrote; without tools
     they are told, once. One that has not earned them is told nothing."""
-    client = make_client(gateway)
     answers = ["It rains in Bern: 12 degrees. " * 10, "Rain."]
     for number, said in enumerate(answers):
         ask = user(f"{number} What is the weather in Bern?")

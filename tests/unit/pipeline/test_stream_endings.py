@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from openai import APITimeoutError
+from openai import APITimeoutError, OpenAI
 
 from tests.support.answers import (
     assistant,
@@ -19,7 +19,7 @@ from tests.support.answers import (
     user,
     wait_for_bill,
 )
-from tests.support.factory import ClientFactory, shared_gateway
+from tests.support.factory import shared_gateway
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.process import PATIENCE, wait_until
@@ -123,10 +123,9 @@ def test_s7_a_stream_that_breaks_before_any_chunk(gateway: GatewayProcess, upstr
     assert upstream.last.body["messages"] == [*ASK, assistant(first.text), user("again")]
 
 
-def test_s3_6_an_abandoned_stream(gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> None:
+def test_s3_6_an_abandoned_stream(gateway: GatewayProcess, upstream: MockUpstream, client: OpenAI) -> None:
     """The upstream call is cancelled within 2 s, the turn is `partial`, its cost is recorded as estimated."""
     upstream.reply(text="one two three four five", stall_after=4)
-    client = make_client(gateway)
     stream = client.chat.completions.create(model="small", messages=ASK, stream=True)
     seen = [next(stream) for _ in range(4)]
     stream.close()
@@ -142,12 +141,11 @@ def test_s3_6_an_abandoned_stream(gateway: GatewayProcess, upstream: MockUpstrea
 
 
 def test_s3_6_an_abandoned_tool_call_is_left_out(
-    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+    gateway: GatewayProcess, upstream: MockUpstream, client: OpenAI
 ) -> None:
     """Unanswered tool calls of a partial turn are left out on rebuild; its text stays."""
     upstream.reply(text="let me see", tool_calls=[("weather", {"city": "Bern", "days": 12})], stall_after=7)
     tools: Any = [{"type": "function", "function": {"name": "weather", "parameters": {}}}]
-    client = make_client(gateway)
     stream = client.chat.completions.create(model="small", messages=ASK, tools=tools, stream=True)
     seen = [next(stream) for _ in range(6)]
     assert seen[-1].choices[0].delta.tool_calls
@@ -160,10 +158,9 @@ def test_s3_6_an_abandoned_tool_call_is_left_out(
 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_s3_6_abandoned_before_any_byte(
-    gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory, streamed: bool
+    gateway: GatewayProcess, upstream: MockUpstream, client: OpenAI, streamed: bool
 ) -> None:
     """The call is cancelled, the turn is `failed` and billed, and no history holds it."""
-    client = make_client(gateway)
     first = client.chat.completions.create(model="small", messages=ASK)
     body = {"conversation": conversation_of(first)}
     upstream.reply(text="too late", gate=threading.Event())
