@@ -9,7 +9,7 @@ from gateway.core.ids import new_id
 from gateway.core.types.artifacts import Artifact, ArtifactType
 from gateway.core.types.bill import CallCost
 from gateway.core.types.chain import CHAIN_START, chain_digests, extended, message_digest
-from gateway.core.types.conversation import ConversationMessage, StoredConversation
+from gateway.core.types.conversation import ConversationMessage, ConversationRef, StoredConversation
 from gateway.core.types.turn import (
     CompletionQuery,
     LedgerEntry,
@@ -22,6 +22,7 @@ from gateway.core.types.turn import (
     TurnStatus,
 )
 from gateway.storage.store import ConversationStore
+from tests.support.answers import there
 
 NOW = datetime(2026, 11, 21, 12, 30, 15, 250_000, tzinfo=UTC)
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
@@ -93,21 +94,30 @@ def document(content: str, title: str = "paper") -> Artifact:
                     metadata=metadata)  # fmt: skip
 
 
-def contents(found: StoredConversation | None) -> list[Any]:
+async def rebuilt(
+    store: ConversationStore,
+    tenant: str,
+    place: str | ConversationRef,
+    max_bytes: int | None = None,
+    **more: Any,
+) -> StoredConversation:
+    """A conversation that is there, by its id or otherwise."""
+    ref = ConversationRef(place) if isinstance(place, str) else place
+    return there(await store.find_conversation(tenant, ref, max_bytes=max_bytes, **more))
+
+
+def contents(found: StoredConversation) -> list[Any]:
     """What the messages of a path say."""
-    assert found is not None
     return [each.content for each in found.path]
 
 
-def in_force(found: StoredConversation | None) -> tuple[dict[str, Any], ...]:
+def in_force(found: StoredConversation) -> tuple[dict[str, Any], ...]:
     """The system messages that the latest message of a path names."""
-    assert found is not None
     return found.instructions
 
 
 async def listed(store: ConversationStore, tenant: str, conversation_id: str) -> list[StoredCompletion]:
     """A conversation's stored completions, oldest first."""
-    page = await store.list_completions(tenant, CompletionQuery(conversation_id, limit=100))
-    assert page is not None
+    page = there(await store.list_completions(tenant, CompletionQuery(conversation_id, limit=100)))
     assert not page.has_more
     return list(page.found)

@@ -9,11 +9,10 @@ import pytest
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageUnavailable
-from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import TurnCommit
 from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import bill, contents, listed, turn
+from tests.integration.commits import bill, contents, listed, rebuilt, turn
 from tests.support.postgres import Postgres
 from tests.support.proxies import CuttingProxy, Moment
 
@@ -39,7 +38,7 @@ async def store(proxy: CuttingProxy) -> AsyncIterator[ConversationStore]:
 
 
 async def history(store: ConversationStore, tenant: str) -> list[str]:
-    return contents(await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None))
+    return contents(await rebuilt(store, tenant, "conv_" + tenant))
 
 
 async def error_codes(store: ConversationStore, commit: TurnCommit) -> list[str | None]:

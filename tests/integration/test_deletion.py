@@ -24,7 +24,7 @@ from gateway.storage.ledger import ledger_pages
 from gateway.storage.lookup.path_cache import StorageCaches
 from gateway.storage.retention import Retention
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import NOW, bill, contents, in_force, turn
+from tests.integration.commits import NOW, bill, contents, in_force, rebuilt, turn
 from tests.integration.deleting import WORD, Keeping, figures, full_turn, rows
 from tests.integration.traces import traces
 from tests.support.answers import there
@@ -46,7 +46,7 @@ async def test_nothing_of_what_was_said_is_left_in_any_table(
             "messages.rendered"} <= set(before)  # fmt: skip
     assert await store.delete_conversation(tenant, mine)
     assert await traces(transactions, WORD) == []
-    assert contents(await store.find_conversation(tenant, ConversationRef(other), max_bytes=None))[0] == "mine stays"
+    assert contents(await rebuilt(store, tenant, other))[0] == "mine stays"
 
 
 async def test_an_emptied_conversation_keeps_nothing_that_was_said(
@@ -71,11 +71,11 @@ async def test_an_emptied_conversation_keeps_nothing_that_was_said(
     assert (record.metadata, record.session, record.team_task) == ({"a": "b"}, "mine", None)
     (page,) = [page async for page in ledger_pages(transactions, LedgerQuery(tenant=tenant))]
     assert [row.entry.request_id for row in page] == [made.ledger.request_id]
-    found = there(await store.find_conversation(tenant, ConversationRef(session="mine"), max_bytes=None))
+    found = await rebuilt(store, tenant, ConversationRef(session="mine"))
     assert (found.path, found.instructions, found.attachments, found.head_id) == ((), (), (), None)
     await store.commit(under_way)
     assert await traces(transactions, WORD) == []
-    found = there(await store.find_conversation(tenant, ConversationRef(mine), max_bytes=None))
+    found = await rebuilt(store, tenant, mine)
     assert (contents(found)[0], in_force(found)) == ("later", own)
     later = there(await store.find_completion(tenant, under_way.ledger.request_id))
     assert later.ledger.end_user == "Ann"

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 import pytest
 import sqlalchemy as sa
 
-from gateway.core.types.conversation import ConversationRef, EarlierMessages
+from gateway.core.types.conversation import EarlierMessages
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.lookup.path_cache import PathCache, StorageCaches
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import message, turn
+from tests.integration.commits import message, rebuilt, turn
 from tests.support.hand_clock import HandClock
 
 LIMIT = 600
@@ -36,8 +36,7 @@ def bare(transactions: DatabaseTransactions) -> ConversationStore:
 
 async def read(store: ConversationStore, tenant: str, back: int = 2, limit: int = LIMIT) -> EarlierMessages:
     """What is before the last `back` messages."""
-    whole = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None)
-    assert whole is not None
+    whole = await rebuilt(store, tenant, "conv_" + tenant)
     return await store.read_earlier(tenant, whole.path[-back].message_id or "", max_bytes=limit)
 
 
@@ -76,8 +75,7 @@ async def test_a_window_that_begins_earlier_and_another_branch_are_read_anew(
         await kept.commit(turn(tenant, "conv_" + tenant, f"q{number}", [f"a{number}"], created=not number))
     await same(kept, bare, tenant, back=2)
     assert [m.content for m in (await same(kept, bare, tenant, back=6)).messages] == ["q0", "a0", "q1", "a1"]
-    whole = await kept.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None)
-    assert whole is not None
+    whole = await rebuilt(kept, tenant, "conv_" + tenant)
     shared = whole.path[3].message_id
     for number in range(2):
         more = {"at_head": False, "parent_id": shared} if not number else {}

@@ -11,7 +11,6 @@ import sqlalchemy as sa
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import ContentUnreadable
-from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.records import RecordQuery
 from gateway.core.types.turn import CompletionQuery
 from gateway.storage.cache.memory_cache import MemoryCache
@@ -22,7 +21,7 @@ from gateway.storage.database.sqlite import DatabaseTransactions, open_transacti
 from gateway.storage.encryption import rewrite
 from gateway.storage.encryption.columns import OF_COLUMN, PREFIX, key_id
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import message, turn
+from tests.integration.commits import message, rebuilt, turn
 from tests.support.answers import there
 from tests.support.schemas import bring_up
 
@@ -61,7 +60,7 @@ async def say(transactions: DatabaseTransactions, conversation: str, text: str =
 
 async def said(transactions: DatabaseTransactions, conversation: str) -> Any:
     store = ConversationStore(transactions, SystemClock())
-    found = there(await store.find_conversation("t", ConversationRef(conversation), max_bytes=None))
+    found = await rebuilt(store, "t", conversation)
     return found.path[0].body["content"]
 
 

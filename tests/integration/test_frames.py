@@ -9,14 +9,14 @@ from gateway.api.conversations.import_check import parse_export
 from gateway.core import jsons
 from gateway.core.clock import SystemClock
 from gateway.core.types.chain import chain_digests
-from gateway.core.types.conversation import ConversationRef, FrozenDecision, HistoryLookup, NewFrame, PromptFrame
+from gateway.core.types.conversation import FrozenDecision, HistoryLookup, NewFrame, PromptFrame
 from gateway.core.types.turn import TurnCommit
 from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import contents, turn
+from tests.integration.commits import contents, rebuilt, turn
 from tests.integration.exports import bare, time, user_message
 from tests.integration.traces import traces
 from tests.support.answers import assistant, there, user
@@ -25,7 +25,7 @@ WORD = "zanzibar"
 
 
 async def frame_at(store: ConversationStore, tenant: str, conversation: str, model: str = "m") -> PromptFrame | None:
-    found = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None, model=model))
+    found = await rebuilt(store, tenant, conversation, model=model)
     return found.frame
 
 
@@ -114,9 +114,7 @@ async def test_a_branch_knows_nothing_that_was_decided_in_the_one_it_left(
     await store.commit(leaving(left, decided, full=False))
     sent = (user("q1"), assistant("a1"))
     lookup = HistoryLookup(sent, chain_digests(sent))
-    found = there(
-        await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None, lookup=lookup, model="m")
-    )
+    found = await rebuilt(store, tenant, conversation, lookup=lookup, model="m")
     assert found.frame is not None
     assert found.frame.borrowed
     assert set(found.frame.decisions) == {asked(first)}
@@ -131,14 +129,12 @@ async def test_a_frozen_window_is_read_from_its_beginning(store: ConversationSto
     for each in turns[:4]:
         await store.commit(each)
     await store.commit(leaving(turns[4], PromptFrame(first=asked(turns[1])), full=True))
-    found = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=800, model="m"))
+    found = await rebuilt(store, tenant, conversation, 800, model="m")
     assert found.path[0].message_id == asked(turns[1])
     assert [m.sequence_number for m in found.path] == list(range(2, 10))
-    another = there(
-        await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=800, model="another")
-    )
+    another = await rebuilt(store, tenant, conversation, 800, model="another")
     assert len(another.path) == 6  # as far as the bytes go, to where a turn begins
-    tight = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=100, model="m"))
+    tight = await rebuilt(store, tenant, conversation, 100, model="m")
     assert len(tight.path) == 2  # a window that was frozen for a far larger budget cannot stay
 
 
@@ -162,7 +158,7 @@ async def test_a_deleted_items_words_are_in_no_frame(
     await store.commit(leaving(late, quoting, full=True))
     assert await traces(transactions, WORD) == []
     assert await frame_at(store, tenant, conversation) is None
-    found = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None))
+    found = await rebuilt(store, tenant, conversation)
     knowing = turn(tenant, conversation, "q4", ["a4"], forgotten_at=found.forgotten_at)
     await store.commit(leaving(knowing, PromptFrame(first=asked(knowing)), full=True))
     assert await frame_at(store, tenant, conversation) is not None
@@ -187,9 +183,8 @@ async def test_an_import_ignores_the_frames_of_an_earlier_export(
     frame = {"model": "m", "message": "msg_0", "full": True, "frame": {"forms": {"msg_0": None}}, "created_at": time(0)}
     document = jsons.dumps(bare([user_message(0, None)], frames=[frame]))
     made = await transfer.import_conversation(tenant, parse_export(document))
-    found = await store.find_conversation(tenant, ConversationRef(made.conversation_id), max_bytes=None, model="m")
+    found = await rebuilt(store, tenant, made.conversation_id, model="m")
     assert contents(found) == ["hello"]
-    assert found is not None
     assert found.frame is None
     pieces = there(await transfer.export_conversation(tenant, made.conversation_id))
     assert "frames" not in jsons.loads(b"".join(pieces))

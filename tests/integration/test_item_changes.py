@@ -13,7 +13,6 @@ from gateway.api.conversations.endpoint import parse_items
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import CacheSettings, StorageSettings
 from gateway.core.errors import ItemNotFound
-from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.items import Item
 from gateway.core.types.records import ItemQuery, NewConversation
 from gateway.core.types.turn import TurnCommit, TurnStatus
@@ -25,7 +24,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.lookup.locate import backfill_digests
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import contents, message, quoted, turn
+from tests.integration.commits import contents, message, quoted, rebuilt, turn
 from tests.support.answers import assistant, system, there, tool_call, user
 
 SECRET = "secret-8c1f"
@@ -81,7 +80,7 @@ async def test_s3_7_items_added_at_once_are_all_there(
     assert texts[0] == "first"
     assert sorted(texts[1::2], key=int) == [str(n) for n in range(12)]
     assert texts[2::2] == [f"to {text}" for text in texts[1::2]]
-    found = there(await store.find_conversation(tenant, ConversationRef(name), max_bytes=None))
+    found = await rebuilt(store, tenant, name)
     assert contents(found) == texts
 
 
@@ -112,7 +111,7 @@ async def test_s3_words_of_deleted_items_are_nowhere(
     texts = [part["text"] for item in left for part in item["content"]]
     assert texts[:1] == ["stays"]
     assert texts[2] == "next"
-    found = there(await store.find_conversation(tenant, ConversationRef(name), max_bytes=None))
+    found = await rebuilt(store, tenant, name)
     assert found.instructions == rules[1:]
     assert contents(found) == texts[1:]
     assert [each.sequence_number for each in found.path] == [0, 1, 2]
@@ -348,7 +347,7 @@ async def test_s3_an_item_of_a_hosted_call_is_pinned_and_deleted(
         left.remove(item_id)
         now = (await records.items(tenant, name, ItemQuery(100, None, False))).found
         assert [each["id"] for each in now] == left
-    found = there(await store.find_conversation(tenant, ConversationRef(name), max_bytes=None))
+    found = await rebuilt(store, tenant, name)
     assert [each.body.get("content") for each in found.path] == ["find it", "found", "thanks", "answer"]
     assert "output_items" not in found.path[1].body
     for odd in ("ws_1", "ws_2", "\x00", ""):

@@ -18,7 +18,7 @@ from gateway.pipeline.billing import OPEN_CALLS_ALIVE_FOR, OpenCalls, priced_pro
 from gateway.storage.database import schema
 from gateway.storage.quota.library_rates import TableRates
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import bill, contents, listed, turn
+from tests.integration.commits import bill, contents, listed, rebuilt, turn
 from tests.support.hand_clock import DayClock
 
 NOW = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
@@ -143,7 +143,7 @@ async def test_s6_10_a_bill_closes_its_call(store: ConversationStore, tenant: st
     assert await left(store) == 1
     await store.open_call(OpenCallRow(entry.request_id, calls._process))
     assert await of(store, f"other-{tenant}", NOW + 2 * OPEN_CALLS_ALIVE_FOR).look() == 0
-    assert contents(await store.find_conversation(tenant, _ref(tenant), max_bytes=None)) == ["question", "answer"]
+    assert contents(await rebuilt(store, tenant, _ref(tenant))) == ["question", "answer"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there it is known by heartbeats")

@@ -10,7 +10,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.lookup.path_cache import KEPT_SECONDS, PathCache, StorageCaches
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import contents, message, turn
+from tests.integration.commits import contents, message, rebuilt, turn
 from tests.support.hand_clock import HandClock
 
 
@@ -26,9 +26,7 @@ def kept(transactions: DatabaseTransactions, clock: HandClock, paths: PathCache)
 
 
 async def found(store: ConversationStore, tenant: str, max_bytes: int | None = None) -> StoredConversation:
-    conversation = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=max_bytes)
-    assert conversation is not None
-    return conversation
+    return await rebuilt(store, tenant, "conv_" + tenant, max_bytes)
 
 
 async def test_a_path_that_grew_is_read_from_where_it_was(kept: ConversationStore, tenant: str) -> None:

@@ -7,14 +7,14 @@ import sqlalchemy as sa
 
 from gateway.core.clock import SystemClock
 from gateway.core.errors import ConversationNotFound, ReplayNotFound, ReplayRunning
-from gateway.core.types.conversation import BranchPoint, ConversationRef
+from gateway.core.types.conversation import BranchPoint
 from gateway.core.types.past_turns import ReplayChanges, ReplayRun
 from gateway.storage.conversations.reading import PastReader
 from gateway.storage.conversations.replay_store import HELD_FOR, ReplayStore
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import turn
+from tests.integration.commits import rebuilt, turn
 
 
 class LaterClock(SystemClock):
@@ -48,8 +48,7 @@ async def begun(store: ConversationStore, replays: ReplayStore, name: str) -> Re
 
 
 async def head_of(store: ConversationStore, name: str) -> str:
-    found = await store.find_conversation("t", ConversationRef(name), max_bytes=None)
-    assert found is not None
+    found = await rebuilt(store, "t", name)
     assert found.head_id is not None
     return found.head_id
 

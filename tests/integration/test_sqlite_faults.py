@@ -18,13 +18,12 @@ import sqlalchemy as sa
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
 from gateway.core.errors import StorageReadOnly, StorageUnavailable
-from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import OpenCallRow
 from gateway.storage.database.migrate import migrate
 from gateway.storage.database.sqlite import PAGE_BYTES, open_transactions
 from gateway.storage.database.transactions import Work
 from gateway.storage.store import ConversationStore, write_open
-from tests.integration.commits import contents, listed, turn
+from tests.integration.commits import contents, listed, rebuilt, turn
 from tests.support.schemas import bring_up
 
 
@@ -45,7 +44,7 @@ async def store(file: Path) -> AsyncIterator[ConversationStore]:
 
 
 async def history(store: ConversationStore) -> list[str]:
-    return contents(await store.find_conversation("t", ConversationRef("conv_t"), max_bytes=None))
+    return contents(await rebuilt(store, "t", "conv_t"))
 
 
 async def refuses(store: ConversationStore) -> None:

@@ -14,7 +14,7 @@ from gateway.storage.cache.memory_cache import MemoryCache
 from gateway.storage.conversations.conversation_records import ConversationRecords
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import NOW, bill, contents, document, in_force, listed, message, turn
+from tests.integration.commits import NOW, bill, contents, document, in_force, listed, message, rebuilt, turn
 from tests.support.answers import there
 
 
@@ -22,7 +22,7 @@ async def test_a_committed_turn_is_found_as_it_was(store: ConversationStore, ten
     system = ({"role": "system", "content": "Be brief."}, {"role": "developer", "content": [{"type": "text"}]})
     first = turn(tenant, "conv_whole" + tenant, created=True, instructions=system)
     await store.commit(first)
-    found = there(await store.find_conversation(tenant, ConversationRef("conv_whole" + tenant), max_bytes=None))
+    found = await rebuilt(store, tenant, "conv_whole" + tenant)
     assert first.turn is not None
     asked, answered = first.turn.new_messages[0], first.turn.answers[0].message
     assert found.head_id == answered.message_id
@@ -39,7 +39,7 @@ async def test_what_was_forwarded_in_a_messages_place_is_kept_with_it(store: Con
     rendered = {"role": "user", "content": "<block/>question"}
     asked = replace(message("user", "question"), rendered=rendered, shown_in_full=("art_1", "art_2"))
     await store.commit(turn(tenant, "conv_r" + tenant, created=True, new_messages=(asked,)))
-    found = there(await store.find_conversation(tenant, ConversationRef("conv_r" + tenant), max_bytes=None))
+    found = await rebuilt(store, tenant, "conv_r" + tenant)
     assert (found.path[0].rendered, found.path[0].shown_in_full) == (rendered, ("art_1", "art_2"))
     assert (found.path[1].rendered, found.path[1].shown_in_full) == (None, ())
 
@@ -50,7 +50,7 @@ async def test_token_counts_are_kept_with_messages_and_filled_in_once(store: Con
     asked = replace(message("user", "question"), rendered=rendered, tokens=TokenCounts(rendered, {"o200k_base/1": 7}))
     conversation = "conv_n" + tenant
     await store.commit(turn(tenant, conversation, created=True, new_messages=(asked,)))
-    found = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None))
+    found = await rebuilt(store, tenant, conversation)
     first, second = found.path
     assert first.tokens is not None
     assert first.tokens.of is first.rendered
@@ -58,7 +58,7 @@ async def test_token_counts_are_kept_with_messages_and_filled_in_once(store: Con
     for number in (3, 4):
         lacking = tuple((m.message_id or "", {"o200k_base/1": number}) for m in found.path)
         await store.commit(turn(tenant, conversation, created=False, counts=lacking))
-    found = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None))
+    found = await rebuilt(store, tenant, conversation)
     assert [m.tokens.by for m in found.path if m.tokens] == [{"o200k_base/1": 7}, {"o200k_base/1": 3}, {}, {}, {}, {}]
 
 
@@ -71,10 +71,10 @@ async def test_a_count_leaves_with_the_form_that_it_is_of(
     rendered = {"role": "user", "content": "<block/>second"}
     asked = replace(message("user", "second"), rendered=rendered, tokens=TokenCounts(rendered, {"o200k_base/1": 7}))
     await store.commit(turn(tenant, conversation, new_messages=(asked,)))
-    found = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None))
+    found = await rebuilt(store, tenant, conversation)
     records = ConversationRecords(transactions, SystemClock(), MemoryCache(1000, SystemClock()))
     await records.delete_item(tenant, conversation, found.path[0].message_id or "")
-    found = there(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None))
+    found = await rebuilt(store, tenant, conversation)
     assert [(m.rendered, m.tokens) for m in found.path[1:]] == [(None, TokenCounts(m.body, {})) for m in found.path[1:]]
 
 
@@ -85,11 +85,10 @@ async def test_turns_are_appended_and_instructions_in_force_are_the_latest(
     old, new = ({"role": "system", "content": "old"},), ({"role": "system", "content": "new"},)
     await store.commit(turn(tenant, "conv_a" + tenant, "q1", ["a1"], created=True, instructions=old))
     await store.commit(turn(tenant, "conv_a" + tenant, "q2", ["a2"], instructions=new))
-    found = await store.find_conversation(tenant, ref, max_bytes=None)
+    found = await rebuilt(store, tenant, ref)
     assert contents(found) == ["q1", "a1", "q2", "a2"]
-    assert found is not None
     assert in_force(found) == new
-    assert in_force(await store.find_conversation(tenant, ref, max_bytes=0)) == new
+    assert in_force(await rebuilt(store, tenant, ref, 0)) == new
     assert [m.sequence_number for m in found.path] == [0, 1, 2, 3]
 
 
@@ -101,7 +100,7 @@ async def test_attachments_belong_to_the_conversation_from_then_on_in_their_orde
         turn(tenant, "conv_d" + tenant, created=True, attachments=(document("one"), document("two", "b")))
     )
     await store.commit(turn(tenant, "conv_d" + tenant, attachments=(document("three"),)))
-    found = there(await store.find_conversation(tenant, ref, max_bytes=0))
+    found = await rebuilt(store, tenant, ref, 0)
     assert [(a.content, a.size_chars, a.title) for a in found.attachments] == [
         ("one", 3, "paper"), ("two", 3, "b"), ("three", 5, "paper"),
     ]  # fmt: skip
@@ -173,10 +172,10 @@ async def test_a_session_is_claimed_once_however_many_ask_at_once(
     winners = set(await asyncio.gather(*claims))
     assert len(winners) == 1
     assert [each for each in ids if await store.has_conversation(tenant, each)] == list(winners)
-    found = there(await store.find_conversation(tenant, ConversationRef(session="chat"), max_bytes=None))
+    found = await rebuilt(store, tenant, ConversationRef(session="chat"))
     assert ({found.conversation_id}, found.path, found.head_id) == (winners, (), None)
     await store.commit(turn(tenant, winners.pop(), created=True))
-    assert contents(await other_store.find_conversation(tenant, ConversationRef(session="chat"), max_bytes=None)) == [
+    assert contents(await rebuilt(other_store, tenant, ConversationRef(session="chat"))) == [
         "question",
         "answer",
     ]
@@ -202,9 +201,8 @@ async def test_any_character_survives_in_every_field_that_a_client_or_a_model_wr
     commit = turn(tenant, "conv_u" + tenant, text, [text], created=True, instructions=({"content": text},),
                   attachments=(document(text, text),), completion_metadata={text: text})  # fmt: skip
     await store.commit(commit)
-    found = await store.find_conversation(tenant, ConversationRef("conv_u" + tenant), max_bytes=None)
+    found = await rebuilt(store, tenant, "conv_u" + tenant)
     assert contents(found) == [text, text]
-    assert found is not None
     assert in_force(found) == ({"content": text},)
     assert (found.attachments[0].content, found.attachments[0].title) == (text, text)
     completion = there(await store.find_completion(tenant, commit.ledger.request_id))
@@ -246,9 +244,8 @@ async def test_what_is_older_than_a_message_is_read_as_far_as_it_may_be(store: C
     conversation = "conv_e" + tenant
     for number in range(4):
         await store.commit(turn(tenant, conversation, f"q{number}", [f"a{number}"], created=not number))
-    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=1)
+    found = await rebuilt(store, tenant, conversation, 1)
     assert contents(found) == ["q3", "a3"]
-    assert found is not None
     oldest = found.path[0].message_id or ""
     everything = await store.read_earlier(tenant, oldest, max_bytes=100_000)
     assert [m.content for m in everything.messages] == ["q0", "a0", "q1", "a1", "q2", "a2"]
@@ -276,15 +273,13 @@ async def test_s4_i4_what_is_said_amid_a_tool_loop_begins_no_turn(store: Convers
         loop += [message("user", f"amid {name}"), message("system", "a note"), message("user", "and hurry")]
     await store.commit(turn(tenant, conversation, "q0", ["a0"], created=True))
     await store.commit(turn(tenant, conversation, answers=["a1"], new_messages=tuple(loop)))
-    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=1)
+    found = await rebuilt(store, tenant, conversation, 1)
     assert contents(found)[0] == "task"
     await store.commit(turn(tenant, conversation, "q2", ["a2"]))
     for turns in (2, 2):
-        latest = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=1)
+        latest = await rebuilt(store, tenant, conversation, 1)
         assert contents(latest) == ["q2", "a2"]
-        assert latest is not None
         assert (await store.read_earlier(tenant, latest.path[0].message_id or "", max_bytes=0)).turns == turns
-        assert found is not None
         beside = {"at_head": False, "parent_id": found.path[-1].message_id}  # numbers are not of one path alone now
         await store.commit(turn(tenant, conversation, "q2", ["a2"], **beside))
 
@@ -300,9 +295,8 @@ async def test_turns_are_counted_along_the_path(
     shared = there(first.turn).answers[0].message.message_id
     await store.commit(turn(tenant, conversation, "q1", ["a1"], at_head=False, parent_id=shared))
     await store.commit(turn(tenant, conversation, "q2", ["a2"]))
-    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
+    found = await rebuilt(store, tenant, conversation)
     assert contents(found) == ["q0", "a0", "q1", "a1", "q2", "a2"]
-    assert found is not None
     oldest = found.path[4].message_id or ""
     assert (await store.read_earlier(tenant, oldest, max_bytes=0)).turns == 2
     records = ConversationRecords(transactions, SystemClock(), MemoryCache(1000, SystemClock()))

@@ -16,7 +16,7 @@ from gateway.core.errors import StorageUnavailable
 from gateway.core.types.conversation import ConversationRef
 from gateway.storage.database.sqlite import open_transactions
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import contents, listed, turn
+from tests.integration.commits import contents, listed, rebuilt, turn
 from tests.support.process import free_port
 from tests.support.schemas import bring_up
 
@@ -83,7 +83,7 @@ async def test_a_storage_that_is_locked_is_waited_for_and_then_unavailable_and_h
     free.set()
     await holding
     await impatient.commit(turn(tenant, "conv_" + tenant, "q3", ["a3"]))
-    found = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None)
+    found = await rebuilt(store, tenant, "conv_" + tenant)
     assert contents(found) == ["question", "answer", "q3", "a3"]
     assert len(await listed(store, tenant, "conv_" + tenant)) == 2
     await impatient._transactions.close()
@@ -131,7 +131,7 @@ async def test_a_writer_of_sqlites_file_is_in_no_readers_way(tmp_path: Path) -> 
     with opened(url) as store:
         assert await store.ready()
         assert await store.secret() == secret
-        assert contents(await store.find_conversation("t", ConversationRef("conv_t"), max_bytes=None)) == [
+        assert contents(await rebuilt(store, "t", "conv_t")) == [
             "question",
             "answer",
         ]

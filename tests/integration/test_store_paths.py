@@ -23,7 +23,7 @@ from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.lookup.segments import INSTRUCTIONS
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import NOW, contents, in_force, listed, message, turn
+from tests.integration.commits import NOW, contents, in_force, listed, message, rebuilt, turn
 from tests.support.answers import assistant, system, there, tool_call, user
 
 
@@ -36,12 +36,11 @@ async def test_an_edited_message_branches_and_the_head_is_the_latest_committed_t
     await store.commit(turn(tenant, "conv_" + tenant, "q2", ["a2"]))
     shared = there(first.turn).answers[0].message.message_id
     await store.commit(turn(tenant, "conv_" + tenant, "q2 edited", ["b2"], at_head=False, parent_id=shared))
-    found = await store.find_conversation(tenant, ref, max_bytes=None)
+    found = await rebuilt(store, tenant, ref)
     assert contents(found) == ["q1", "a1", "q2 edited", "b2"]
-    assert found is not None
     assert [m.sequence_number for m in found.path] == [0, 1, 2, 3]
     await store.commit(turn(tenant, "conv_" + tenant, "from the start", ["c1"], at_head=False, parent_id=None))
-    assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["from the start", "c1"]
+    assert contents(await rebuilt(store, tenant, ref)) == ["from the start", "c1"]
     assert len(await listed(store, tenant, "conv_" + tenant)) == 4
 
 
@@ -55,29 +54,29 @@ async def test_a_resend_sees_every_branch_and_a_delta_only_the_heads(store: Conv
     await store.commit(turn(tenant, "conv_" + tenant, "lost", [], status="failed"))
     edited = turn(tenant, "conv_" + tenant, "edited", ["b2"], at_head=False, parent_id=shared, instructions=new)
     await store.commit(edited)
-    found = await store.find_conversation(tenant, ref, max_bytes=None)
+    found = await rebuilt(store, tenant, ref)
     assert contents(found) == ["q1", "a1", "edited", "b2"]
     assert in_force(found) == new
-    limited = await store.find_conversation(tenant, ref, max_bytes=100_000)
+    limited = await rebuilt(store, tenant, ref, 100_000)
     assert contents(limited) == contents(found)
 
 
 async def test_s3_4_of_several_answers_the_first_is_continued(store: ConversationStore, tenant: str) -> None:
     ref = ConversationRef("conv_" + tenant)
     await store.commit(turn(tenant, "conv_" + tenant, "q1", ["first", "second", "third"], created=True))
-    assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["q1", "first"]
+    assert contents(await rebuilt(store, tenant, ref)) == ["q1", "first"]
     await store.commit(turn(tenant, "conv_" + tenant, "q2", ["a2"]))
-    assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["q1", "first", "q2", "a2"]
+    assert contents(await rebuilt(store, tenant, ref)) == ["q1", "first", "q2", "a2"]
 
 
 async def test_a_failed_turn_is_kept_for_the_audit_and_in_no_path(store: ConversationStore, tenant: str) -> None:
     ref = ConversationRef("conv_" + tenant)
     await store.commit(turn(tenant, "conv_" + tenant, "lost first", [], created=True, status="failed"))
-    assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == []
+    assert contents(await rebuilt(store, tenant, ref)) == []
     await store.commit(turn(tenant, "conv_" + tenant, "q1", ["a1"]))
     await store.commit(turn(tenant, "conv_" + tenant, "lost", [], status="failed"))
     await store.commit(turn(tenant, "conv_" + tenant, "q2", ["a2"]))
-    assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["q1", "a1", "q2", "a2"]
+    assert contents(await rebuilt(store, tenant, ref)) == ["q1", "a1", "q2", "a2"]
     found = await listed(store, tenant, "conv_" + tenant)
     assert sorted(each.ledger.status for each in found) == ["complete", "complete", "failed", "failed"]
 
@@ -110,9 +109,8 @@ async def test_long_paths_come_whole_and_in_order_across_pages(
 ) -> None:
     asked = tuple(message("user", f"q{n}") for n in range(number - 1))
     await store.commit(turn(tenant, "conv_" + tenant, created=True, new_messages=asked))
-    found = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None)
+    found = await rebuilt(store, tenant, "conv_" + tenant)
     assert contents(found) == [*(f"q{n}" for n in range(number - 1)), "answer"]
-    assert found is not None
     assert found.unread == 0
 
 
@@ -123,10 +121,8 @@ async def test_whole_turns_are_read_the_latest_always_and_older_ones_up_to_max_b
     talk = [message(("user", "assistant")[n % 2], f"{n:05}" * 40) for n in range(619)]
     await store.commit(turn(tenant, "conv_" + tenant, created=True, new_messages=tuple(talk)))
     ref = ConversationRef("conv_" + tenant)
-    whole = await store.find_conversation(tenant, ref, max_bytes=None)
-    part = await store.find_conversation(tenant, ref, max_bytes=max_bytes)
-    assert whole is not None
-    assert part is not None
+    whole = await rebuilt(store, tenant, ref)
+    part = await rebuilt(store, tenant, ref, max_bytes)
     assert part.unread == len(whole.path) - len(part.path) > 0
     assert part.path == whole.path[-len(part.path) :]
     assert part.path[0].role == "user"
@@ -143,16 +139,15 @@ async def test_big_tool_results_count_as_little_as_they_can_be_reduced_to(
     talk = [each for n in range(10) for each in (message("user", f"q{n}"), *step, message("assistant", f"a{n}"))]
     talk = [replace(each, message_id=new_id("msg_")) for each in talk]
     await store.commit(turn(tenant, "conv_" + tenant, created=True, new_messages=tuple(talk)))
-    found = there(await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=50_000))
+    found = await rebuilt(store, tenant, "conv_" + tenant, 50_000)
     assert found.unread == 0
     assert [m.body for m in found.path[:-1]] == [m.body for m in talk]
 
 
 async def test_a_path_that_fits_max_bytes_is_read_whole(store: ConversationStore, tenant: str) -> None:
     await store.commit(turn(tenant, "conv_" + tenant, created=True))
-    found = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=10_000)
+    found = await rebuilt(store, tenant, "conv_" + tenant, 10_000)
     assert contents(found) == ["question", "answer"]
-    assert found is not None
     assert found.unread == 0
 
 
@@ -169,12 +164,11 @@ async def test_parallel_commits_lose_nothing_and_append_whole_turns_one_after_th
         order.append(number)
 
     await asyncio.gather(*(commit(number) for number in range(16)))
-    found = await store.find_conversation(tenant, ref, max_bytes=None)
+    found = await rebuilt(store, tenant, ref)
     path = contents(found)
     assert path[:2] == ["q", "a"]
     turns = list(zip(path[2::2], path[3::2], strict=True))
     assert sorted(turns) == sorted((f"q{n}", f"a{n}") for n in range(16))
-    assert found is not None
     assert [m.sequence_number for m in found.path] == list(range(34))
     assert len(order) == 16
 
@@ -187,7 +181,7 @@ async def test_a_turn_that_began_at_the_head_is_hung_on_what_the_head_is_at_its_
     seen = there(first.turn).answers[0].message.message_id
     await store.commit(turn(tenant, "conv_" + tenant, "fast", ["quick"], parent_id=seen))
     await store.commit(turn(tenant, "conv_" + tenant, "slow", ["late"], parent_id=seen))
-    found = await store.find_conversation(tenant, ConversationRef("conv_" + tenant), max_bytes=None)
+    found = await rebuilt(store, tenant, "conv_" + tenant)
     assert contents(found) == ["q1", "a1", "fast", "quick", "slow", "late"]
 
 
@@ -206,9 +200,9 @@ async def test_a_turn_whose_head_moved_to_another_branch_stays_with_what_it_has_
                   parent_id=there(first.turn).answers[0].message.message_id)  # fmt: skip
     await store.commit(edited)
     await store.commit(turn(tenant, conversation, "q3", ["a3"], parent_id=seen))
-    assert contents(await store.find_conversation(tenant, ref, max_bytes=None)) == ["q1", "a1", "q2", "a2", "q3", "a3"]
+    assert contents(await rebuilt(store, tenant, ref)) == ["q1", "a1", "q2", "a2", "q3", "a3"]
     await store.commit(turn(tenant, conversation, "q4", ["a4"], parent_id=seen))
-    assert contents(await store.find_conversation(tenant, ref, max_bytes=None))[-4:] == ["q3", "a3", "q4", "a4"]
+    assert contents(await rebuilt(store, tenant, ref))[-4:] == ["q3", "a3", "q4", "a4"]
 
 
 async def test_the_same_edit_by_two_at_once_is_stored_once(
@@ -225,7 +219,7 @@ async def test_the_same_edit_by_two_at_once_is_stored_once(
         new = tuple(new_message(body).stored_as(new_id("msg_"), NOW) for body in [*edit, user(question)])
         place = {"at_head": False, "parent_id": shared.message.message_id, "base": shared.digest}
         await store.commit(turn(tenant, conversation, answers=[answer], new_messages=new, **place))
-    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
+    found = await rebuilt(store, tenant, conversation)
     assert contents(found) == ["q1", "a1", "edit", "mine", "q8", "a8 again"]
     table = schema.messages
 
@@ -249,7 +243,7 @@ async def test_an_edit_by_two_at_once_in_other_white_space_stays_as_each_was_sen
         new = (new_message(user(question)).stored_as(new_id("msg_"), NOW),)
         place = {"at_head": False, "parent_id": shared.message.message_id, "base": shared.digest}
         await store.commit(turn(tenant, conversation, answers=["ok"], new_messages=new, **place))
-    found = await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None)
+    found = await rebuilt(store, tenant, conversation)
     assert contents(found) == ["q1", "a1", " edit\n", "ok"]
 
 

@@ -11,11 +11,11 @@ import pytest
 from gateway.billing.metadata import amended
 from gateway.core.ids import new_id
 from gateway.core.types.bill import BranchCosts, CallCost
-from gateway.core.types.conversation import ConversationRef, StoredConversation
+from gateway.core.types.conversation import StoredConversation
 from gateway.core.types.memory import NewSegment, SummarySegment, UncoveredPath
 from gateway.core.types.turn import LedgerEntry, TurnCommit
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import USAGE, turn
+from tests.integration.commits import USAGE, rebuilt, turn
 from tests.support.answers import there
 
 CALL = CallCost("summarizer", "gpt-4o-mini", USAGE, Decimal("0.1"), Decimal("0.2"), False, {})
@@ -54,7 +54,7 @@ class Talk:
         return await self.store.add_summary(self.tenant, self.name, commit.ledger.request_id, new, same)
 
     async def read(self, max_bytes: int | None = None) -> StoredConversation:
-        return there(await self.store.find_conversation(self.tenant, ConversationRef(self.name), max_bytes=max_bytes))
+        return await rebuilt(self.store, self.tenant, self.name, max_bytes)
 
     async def told(self, max_bytes: int | None = None) -> list[tuple[int, int, str]]:
         """The turns of the segments that hold on the path to the head, and their texts."""

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from gateway.core import jsons
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import StorageSettings
-from gateway.core.types.conversation import ConversationMessage, ConversationRef
+from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.records import NewConversation
 from gateway.core.types.turn import TurnCommit
 from gateway.storage.cache.memory_cache import MemoryCache
@@ -21,7 +21,7 @@ from gateway.storage.database.finish import finish
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.store import ConversationStore
 from gateway.storage.turns import steps
-from tests.integration.commits import NOW, contents, message, turn
+from tests.integration.commits import NOW, contents, message, rebuilt, turn
 from tests.support.answers import there, tool_call, user
 from tests.support.schemas import bring_up
 
@@ -50,7 +50,7 @@ async def of(transactions: DatabaseTransactions, conversation: str) -> list[Any]
 
 
 async def told(store: ConversationStore, tenant: str, conversation: str) -> list[str]:
-    return contents(await store.find_conversation(tenant, ConversationRef(conversation), max_bytes=None))
+    return contents(await rebuilt(store, tenant, conversation))
 
 
 def brought(tenant: str, conversation: str, messages: Sequence[ConversationMessage], **more: Any) -> TurnCommit:

@@ -14,14 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from gateway.api.conversations.import_check import parse_export
 from gateway.core import jsons
 from gateway.core.clock import SystemClock
-from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import TurnCommit
 from gateway.storage.conversations import transfers
 from gateway.storage.conversations.transfers import ConversationTransfer
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import bill, contents, turn
+from tests.integration.commits import bill, contents, rebuilt, turn
 from tests.integration.deleting import full_turn, rows
 from tests.integration.exports import Json, bare, documents, user_message, without_ids
 from tests.integration.traces import traces
@@ -110,10 +109,7 @@ async def test_it_is_new_each_time_and_a_name_that_is_taken_stays_where_it_is(
     assert (one.taken_names, two.taken_names) == (("chat",), ("chat",))
     stranger = await transfer.import_conversation(tenant + "x", parse_export(raw))
     assert stranger.taken_names == ()
-    found = [
-        contents(await store.find_conversation(tenant, ConversationRef(i), max_bytes=None))
-        for i in (mine, one.conversation_id, two.conversation_id)
-    ]
+    found = [contents(await rebuilt(store, tenant, i)) for i in (mine, one.conversation_id, two.conversation_id)]
     assert found[0] == found[1] == found[2]
     assert await exported(transfer, tenant, mine) == raw
     assert await rows(transactions, schema.ledger, tenant=tenant) == ledger
@@ -210,5 +206,5 @@ async def test_thousands_of_messages_hold_nobody_up(
     ticking.cancel()
     assert size > len(raw)
     assert ticks > 20  # a handful at most if it were done on the loop
-    found = there(await store.find_conversation(tenant, ConversationRef(copy), max_bytes=100))
+    found = await rebuilt(store, tenant, copy, 100)
     assert found.path[-1].sequence_number == 2999

@@ -9,7 +9,6 @@ import sqlalchemy as sa
 
 from gateway.billing.cost import ledger_figures
 from gateway.core.clock import SystemClock
-from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.memory import NotedThings
 from gateway.core.types.turn import LedgerQuery, TurnCommit
 from gateway.pipeline.features.entity_memory import noted
@@ -21,7 +20,7 @@ from gateway.storage.entities.entity_store import EntityStore
 from gateway.storage.keyed_hashes import user_digest
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import NOW, bill, contents, document, message, turn
+from tests.integration.commits import NOW, bill, contents, document, message, rebuilt, turn
 from tests.integration.deleting import WORD, Keeping, full_turn, rows
 from tests.integration.traces import traces
 
@@ -151,7 +150,7 @@ async def test_s13_7_of_a_shared_conversation_the_users_turns_go(
     found = await purged(transactions, tenant)
     assert (found.conversations, found.shared, found.messages, found.documents) == (0, 1, 6, 1)
     assert dry == found
-    kept = await store.find_conversation(tenant, ConversationRef(name), max_bytes=None)
+    kept = await rebuilt(store, tenant, name)
     assert contents(kept) == ["bob first", "to bob", "bob last", "to bob again"]
     assert [row.artifact_id for row in await rows(transactions, schema.attachments, conversation_id=name)] == [
         "art_00000000000000b0"
@@ -253,7 +252,6 @@ async def test_s13_7_answers_of_many_items_go_whole(
     await store.commit(said(second, BOB, 1))
     done = await purged(transactions, tenant)
     assert (done.messages, done.shared) == (4, 1)
-    found = await store.find_conversation(tenant, ConversationRef(name), max_bytes=None)
+    found = await rebuilt(store, tenant, name)
     assert contents(found) == ["bob's", "found", "more", "answer"]
-    assert found is not None
     assert found.path[1].body["output_items"] == [hosted]

@@ -17,7 +17,6 @@ from sqlalchemy.util import await_only
 from gateway.core.clock import SystemClock
 from gateway.core.config.settings import Settings, StorageSettings
 from gateway.core.errors import StorageUnavailable
-from gateway.core.types.conversation import ConversationRef
 from gateway.core.types.turn import LedgerQuery
 from gateway.operations.check import check, migrate_now
 from gateway.operations.storage_upkeep import prepare_storage
@@ -28,7 +27,7 @@ from gateway.storage.database.migrate import migrate, migrations_folder, revisio
 from gateway.storage.database.sqlite import DatabaseTransactions, open_transactions
 from gateway.storage.ledger import ledger_pages
 from gateway.storage.store import ConversationStore
-from tests.integration.commits import NOW, contents, message, quoted, turn
+from tests.integration.commits import NOW, contents, message, quoted, rebuilt, turn
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import scrubbed_environment
 from tests.support.next_version import BREAKING, INDEX, NEXT, become_next, next_migrations, next_sources
@@ -75,7 +74,7 @@ async def begun(transactions: DatabaseTransactions) -> ConversationStore:
 
 
 async def said(store: ConversationStore, conversation: str) -> list[str]:
-    return contents(await store.find_conversation("t", ConversationRef(conversation), max_bytes=None))
+    return contents(await rebuilt(store, "t", conversation))
 
 
 async def test_two_versions_are_ready_and_write_beside_each_other(
