@@ -169,9 +169,7 @@ FIELDS: Json = {
 }
 
 
-def test_s12_1_no_field_of_a_request_makes_another_of_its_sender(
-    attacked: GatewayProcess, upstream: MockUpstream
-) -> None:
+def test_s12_1_no_field_of_a_request_makes_another_of_its_sender(attacked: GatewayProcess) -> None:
     """Roles and routes that a client gives itself (CVE-2026-47101, CVE-2026-47102): whose a bill is, and what a key
     may do, is what its maker said."""
     made_one = made(attacked, project="own")

@@ -247,9 +247,7 @@ def test_s12_1_no_field_lets_a_model_answer_that_the_key_does_not_name(
     assert ask(baited, path, {**BODIES[path], "models": ["small"]}, NARROW).status_code in (200, 400)
 
 
-def test_s10_16_a_page_that_says_it_comes_by_a_proxy_is_a_page(
-    one_gateway: GatewayProcess, upstream: MockUpstream
-) -> None:
+def test_s10_16_a_page_that_says_it_comes_by_a_proxy_is_a_page(one_gateway: GatewayProcess) -> None:
     """DNS rebinding: a page whose name leads here may set a proxy's headers on what it reads, and sends no `Origin`
     with that. It reads nothing all the same."""
     proxied = ("x-forwarded-for", "x-real-ip", "forwarded", "x-forwarded-host")

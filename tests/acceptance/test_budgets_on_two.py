@@ -40,9 +40,7 @@ def two(
     return [start_gateway(config) for _ in range(2)]
 
 
-async def test_s12_3_two_processes_exceed_a_budget_by_one_request_at_most(
-    two: list[GatewayProcess], upstream: MockUpstream
-) -> None:
+async def test_s12_3_two_processes_exceed_a_budget_by_one_request_at_most(two: list[GatewayProcess]) -> None:
     """Spent by the ledger is at most the budget and one request, whatever the two do at once; and nearly all of it can
     be spent."""
     clients = [openai.AsyncOpenAI(base_url=each.base_url, api_key="gw-hammered-key", max_retries=0) for each in two]

@@ -27,7 +27,7 @@ UNKNOWN: Json = {
 }
 
 
-def test_s1_a_chat(gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> None:
+def test_s1_a_chat(gateway: GatewayProcess, make_client: ClientFactory) -> None:
     """The plainest use: the model's answer under the gateway's id, with its conversation and bill."""
     answer = make_client(gateway).chat.completions.create(model="gpt-4o", messages=ASK)
     assert answer.choices[0].message.content == "echo: hello there"
@@ -82,9 +82,7 @@ def test_s1_a_large_answer(one_gateway: GatewayProcess, upstream: MockUpstream) 
     assert answer.json()["choices"][0]["message"]["content"] == text
 
 
-def test_s1_a_slash_at_the_end_of_the_path_is_not_sent_elsewhere(
-    gateway: GatewayProcess, upstream: MockUpstream
-) -> None:
+def test_s1_a_slash_at_the_end_of_the_path_is_not_sent_elsewhere(gateway: GatewayProcess) -> None:
     """§1: clients join base URL and path in more than one way; a redirect would lose the body and the scheme."""
     answer = ok(gateway.post("/chat/completions/", json={"model": "gpt-4o", "messages": ASK}, key=None))
     assert answer["response_metadata"]["cost"]["priced"] is True

@@ -39,7 +39,7 @@ def test_s9_no_origin_unless_configured(one_gateway: GatewayProcess, upstream: M
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-def test_s9_a_page_of_a_configured_origin_is_a_client(open_to_a_page: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s9_a_page_of_a_configured_origin_is_a_client(open_to_a_page: GatewayProcess) -> None:
     """Preflight, answer, stream, error: it may read each of them, and their headers."""
     asked = send(open_to_a_page, "OPTIONS", "/chat/completions", PAGE, **ASKED)
     assert (asked.status_code, asked.headers[ALLOWED]) == (200, PAGE)
@@ -54,7 +54,7 @@ def test_s9_a_page_of_a_configured_origin_is_a_client(open_to_a_page: GatewayPro
         assert "access-control-allow-credentials" not in answer.headers
 
 
-def test_s9_a_page_of_another_origin_is_none(open_to_a_page: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s9_a_page_of_another_origin_is_none(open_to_a_page: GatewayProcess) -> None:
     asked = send(open_to_a_page, "OPTIONS", "/chat/completions", OTHER, **ASKED)
     assert asked.status_code == 400
     assert ALLOWED not in asked.headers
@@ -62,7 +62,7 @@ def test_s9_a_page_of_another_origin_is_none(open_to_a_page: GatewayProcess, ups
     assert ALLOWED not in send(open_to_a_page, "POST", "/chat/completions", None, body=CHAT).headers
 
 
-def test_s9_a_star_is_any_origin(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+def test_s9_a_star_is_any_origin(start_gateway: GatewayFactory) -> None:
     gateway = start_gateway({"server": {"cors_origins": ["*"]}})
     assert send(gateway, "OPTIONS", "/chat/completions", OTHER, **ASKED).headers[ALLOWED] == "*"
     assert send(gateway, "POST", "/chat/completions", OTHER, body=CHAT).headers[ALLOWED] == "*"

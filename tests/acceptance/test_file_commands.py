@@ -40,7 +40,7 @@ def asked(gateway: GatewayProcess, **body: Any) -> Json:
     return chat(gateway, key=ADA, model="small", **body)
 
 
-def test_s14_5_files_are_listed_and_shown(guarded: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s14_5_files_are_listed_and_shown(guarded: GatewayProcess) -> None:
     """Those of one tenant or of all, as the API tells them; what a client calls one is shown as text."""
     ends: Any = {"expires_after": {"anchor": "created_at", "seconds": 3600}}
     first = uploaded(guarded, ADA, "notes\x1b[31m.txt", FACT, **ends)

@@ -108,7 +108,7 @@ def test_s11_6_hooks_are_told_and_hold_nobody_up(gateway: GatewayProcess, upstre
     assert "hook_unknown" in log
 
 
-def test_s13_8_hooks_are_told_of_relayed_calls(gateway: GatewayProcess, upstream: MockUpstream, hooked: Path) -> None:
+def test_s13_8_hooks_are_told_of_relayed_calls(gateway: GatewayProcess, hooked: Path) -> None:
     """§13.8: by their bill alone."""
     answer = gateway.post("/embeddings", json={"model": "gpt-4o", "input": "x"}, key="sk-hooks")
     wait_until(lambda: len(events(hooked, "request_settled")) == 1, "the relayed call")

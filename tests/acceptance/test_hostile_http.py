@@ -103,7 +103,7 @@ def test_s7_pipelined_requests_are_answered_in_order(one_gateway: GatewayProcess
         assert [client.answer().status for _ in range(4)] == [200, 200, 404, 200]
 
 
-def test_s7_old_and_odd_http_is_answered(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s7_old_and_odd_http_is_answered(one_gateway: GatewayProcess) -> None:
     """§1: HTTP/1.0 and absolute-form targets are HTTP as well."""
     with RawClient(one_gateway) as client:
         assert client.ask(b"GET /health/live HTTP/1.0\r\n\r\n").status == 200
@@ -238,13 +238,13 @@ def test_s7_huge_heads_are_refused(one_gateway: GatewayProcess, upstream: MockUp
     assert serves_on(one_gateway)
 
 
-def test_s7_a_long_url_is_refused(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s7_a_long_url_is_refused(one_gateway: GatewayProcess) -> None:
     """§7: the request line counts as part of the head."""
     with RawClient(one_gateway) as client:
         assert client.ask(get("/v1/models?" + "a" * 70_000)).status == 431
 
 
-def test_s7_trailers_are_no_headers(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s7_trailers_are_no_headers(one_gateway: GatewayProcess) -> None:
     """§7: what follows a chunked body names no conversation and no mode."""
     body = (
         f"{len(CHAT):x}\r\n".encode() + CHAT + b"\r\n0\r\nx-context-mode: rubbish\r\nx-conversation-id: conv_x\r\n\r\n"
@@ -253,7 +253,7 @@ def test_s7_trailers_are_no_headers(one_gateway: GatewayProcess, upstream: MockU
         assert client.ask(post(body, CHUNKED, length=False)).status == 200
 
 
-def test_s7_a_declared_length_is_refused_before_the_body(limited: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s7_a_declared_length_is_refused_before_the_body(limited: GatewayProcess) -> None:
     """§7: 413 by the header alone, with and without `Expect`, and no `100 Continue` before it."""
     for expect in ((), ("expect: 100-continue",)):
         with RawClient(limited) as client:
@@ -265,7 +265,7 @@ def test_s7_a_declared_length_is_refused_before_the_body(limited: GatewayProcess
     assert serves_on(limited)
 
 
-def test_s7_who_goes_on_sending_still_sees_the_413(limited: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s7_who_goes_on_sending_still_sees_the_413(limited: GatewayProcess) -> None:
     """§7: the connection is not reset under the answer."""
     with RawClient(limited) as client:
         client.send(post(b"", "content-length: 30000000", length=False))
@@ -274,9 +274,7 @@ def test_s7_who_goes_on_sending_still_sees_the_413(limited: GatewayProcess, upst
         assert client.answer().status == 413
 
 
-def test_s7_an_endless_chunked_body_is_refused_as_soon_as_it_is_too_long(
-    limited: GatewayProcess, upstream: MockUpstream
-) -> None:
+def test_s7_an_endless_chunked_body_is_refused_as_soon_as_it_is_too_long(limited: GatewayProcess) -> None:
     """§7: 413 without waiting for an end; in large chunks, in tiny ones, in chunk extensions, in trailers."""
     head = post(b"", CHUNKED, length=False)
     endless = {
@@ -298,7 +296,7 @@ def test_s7_an_endless_chunked_body_is_refused_as_soon_as_it_is_too_long(
     assert serves_on(limited)
 
 
-def test_s7_trailers_of_an_upload_end_it(limited: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s7_trailers_of_an_upload_end_it(limited: GatewayProcess) -> None:
     """§7: an upload may be larger than other requests, but what follows its file may not."""
     head = b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=b\r\n" + CHUNKED.encode()
     part = b'--b\r\ncontent-disposition: form-data; name="file"; filename="a.bin"\r\n\r\n'
@@ -314,7 +312,7 @@ def test_s7_trailers_of_an_upload_end_it(limited: GatewayProcess, upstream: Mock
     assert serves_on(limited)
 
 
-def test_s1_expect_is_honoured(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s1_expect_is_honoured(one_gateway: GatewayProcess) -> None:
     """§1: who waits for `100 Continue` gets it, and then the answer."""
     with RawClient(one_gateway) as client:
         client.send(post(b"", f"content-length: {len(CHAT)}", "expect: 100-continue", length=False))
@@ -395,7 +393,7 @@ def test_s7_odd_headers(gateway: GatewayProcess, upstream: MockUpstream, field: 
 
 
 @pytest.mark.parametrize("token", ["\xff\xfe", "a b", "k" * 50_000, "\x80", "{}"])
-def test_s7_odd_keys_go_up_or_are_refused(own_key_gateway: GatewayProcess, upstream: MockUpstream, token: str) -> None:
+def test_s7_odd_keys_go_up_or_are_refused(own_key_gateway: GatewayProcess, token: str) -> None:
     """§7, §8: where the client's own key goes upstream, what can be no key is a 401."""
     with RawClient(own_key_gateway) as client:
         answer = client.ask(post(CHAT, f"authorization: Bearer {token}"))

@@ -110,7 +110,7 @@ def test_s7_the_time_of_a_request_begins_with_it(impatient: GatewayProcess, upst
         assert client.ask(post(CHAT)).status == 200
 
 
-def test_s7_idle_connections_end(impatient: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s7_idle_connections_end(impatient: GatewayProcess) -> None:
     """§7: nothing sent, or only empty lines: closed without an answer, which nobody asked for."""
     with RawClient(impatient) as silent, RawClient(impatient) as blank, RawClient(impatient) as asked:
         blank.send(b"\r\n")
@@ -120,9 +120,7 @@ def test_s7_idle_connections_end(impatient: GatewayProcess, upstream: MockUpstre
         asked.wait_for_end()
 
 
-def test_s7_slow_senders_do_not_starve_others(
-    impatient: GatewayProcess, one_gateway: GatewayProcess, upstream: MockUpstream
-) -> None:
+def test_s7_slow_senders_do_not_starve_others(impatient: GatewayProcess, one_gateway: GatewayProcess) -> None:
     """§7: 300 of them at once, and a chat does not wait for their end; each of them gets its 408."""
     for gateway in (one_gateway, impatient):
         with ExitStack() as stack:
@@ -165,7 +163,7 @@ def test_s7_a_slow_reader_is_not_cut_off(impatient: GatewayProcess, upstream: Mo
         assert json.loads(client.answer().body)["choices"][0]["message"]["content"] == text
 
 
-def test_s7_two_thousand_idle_connections(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s7_two_thousand_idle_connections(one_gateway: GatewayProcess) -> None:
     """§7: they cost a few kilobytes each, and requests are answered beside them."""
     before = one_gateway.rss_mb()
     with ExitStack() as stack:
@@ -183,7 +181,7 @@ def serves(gateway: GatewayProcess) -> bool:
         return False
 
 
-def test_s7_more_connections_than_files(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+def test_s7_more_connections_than_files(start_gateway: GatewayFactory) -> None:
     """§7: the superfluous are closed, who is connected is served, and once the flood is over everybody is."""
     gateway = start_gateway(start=False)
     gateway.spawn_only()

@@ -23,9 +23,7 @@ def without_valkey(start: GatewayFactory, when_down: str) -> GatewayProcess:
     return start({"auth": LIMITED, "limits": {"when_down": when_down}, "cache": {"url": url}})
 
 
-def test_s12_4_open_requests_pass_and_say_so(
-    start_gateway: GatewayFactory, upstream: MockUpstream, make_client: ClientFactory
-) -> None:
+def test_s12_4_open_requests_pass_and_say_so(start_gateway: GatewayFactory, make_client: ClientFactory) -> None:
     gateway = without_valkey(start_gateway, "open")
     client = make_client(gateway, KEY)
     for _ in range(3):
@@ -47,7 +45,7 @@ def test_s12_4_closed_requests_do_not_pass(
 
 
 def test_s12_3_what_was_spent_while_the_storage_was_away_is_not_lost(
-    start_gateway: GatewayFactory, chaos_postgres: PostgresProcess, upstream: MockUpstream, make_client: ClientFactory
+    start_gateway: GatewayFactory, chaos_postgres: PostgresProcess, make_client: ClientFactory
 ) -> None:
     """Its bill waits in memory, and counts as soon as it is written."""
     keys = [{"key": KEY, "tenant": "t", "budgets": [{"usd": "0.00005", "period": "day"}]}]

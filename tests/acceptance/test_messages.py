@@ -28,7 +28,7 @@ def test_s10_7_a_message(gateway: GatewayProcess, upstream: MockUpstream) -> Non
     assert upstream.last.body["messages"] == [system("Be brief."), user("hello there")]
 
 
-def test_s10_7_the_sdks_own_methods(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s10_7_the_sdks_own_methods(one_gateway: GatewayProcess) -> None:
     """`create`, and `stream` with its helpers: both give the same message."""
     with sdk(one_gateway) as client:
         plain = client.messages.create(**asked())
@@ -208,14 +208,14 @@ def test_s10_7_a_session_of_claude_code(one_gateway: GatewayProcess, upstream: M
     assert [m["content"] for m in upstream.last.body["messages"]][::2] == ["one", "two", "three"]
 
 
-def test_s10_8_a_prompt_that_is_too_long(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s10_8_a_prompt_that_is_too_long(one_gateway: GatewayProcess) -> None:
     """In Anthropic's words, by which clients know that it is time to compact."""
     told = post(one_gateway, asked(system="word " * 6000, model="small")).json()
     assert re.match(r"prompt is too long: \d+ tokens > 4096 maximum", told["error"]["message"])
     assert told["error"]["type"] == "invalid_request_error"
 
 
-def test_s10_7_models_as_each_client_lists_them(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s10_7_models_as_each_client_lists_them(one_gateway: GatewayProcess) -> None:
     """Anthropic's objects for its clients, OpenAI's for all others."""
     with sdk(one_gateway) as client:
         listed = list(client.models.list())

@@ -146,7 +146,7 @@ def test_s3_6_storage_down_at_the_commit(
 @pytest.mark.in_turn("streamed")
 @pytest.mark.parametrize("streamed", [False, True])
 def test_s6_the_bill_comes_by_itself_when_the_storage_is_back(
-    on_postgres: GatewayProcess, chaos_postgres: PostgresProcess, upstream: MockUpstream, streamed: bool
+    on_postgres: GatewayProcess, chaos_postgres: PostgresProcess, streamed: bool
 ) -> None:
     """§6: a request that leaves nothing but its bill is answered without the storage. Nobody asks for anything after
     it, and soon after the storage is back the bill is in the ledger, once."""

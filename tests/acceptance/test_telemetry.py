@@ -95,7 +95,7 @@ def test_s13_5_content_where_it_is_asked_for(start_gateway: GatewayFactory, upst
         assert not any(b"question-of-somebody" in body or b"echo" in body for body in collector.raw)
 
 
-def test_s13_5_a_collector_that_is_down_costs_no_answer(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+def test_s13_5_a_collector_that_is_down_costs_no_answer(start_gateway: GatewayFactory) -> None:
     """Answers come as always, the log has a line, and the process ends in time."""
     nowhere = f"http://127.0.0.1:{free_port()}"
     gateway = start_gateway({"telemetry": {"otlp_endpoint": nowhere, "metric_interval": 0.1}}, SOON)
@@ -111,7 +111,7 @@ def test_s13_5_a_collector_that_is_down_costs_no_answer(start_gateway: GatewayFa
     assert "Traceback" not in gateway.log_text()
 
 
-def test_s13_5_a_collector_that_hangs_holds_up_nobody(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+def test_s13_5_a_collector_that_hangs_holds_up_nobody(start_gateway: GatewayFactory) -> None:
     """Neither an answer nor, for more than a few seconds, the end."""
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connections are taken, and nothing is said
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -121,7 +121,7 @@ def test_s13_5_a_collector_that_hangs_holds_up_nobody(start_gateway: GatewayFact
         assert "telemetry_lost" in gateway.log_text()
 
 
-def test_s13_5_what_waits_is_exported_at_the_end(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
+def test_s13_5_what_waits_is_exported_at_the_end(start_gateway: GatewayFactory) -> None:
     with Collector() as collector:
         gateway = start_gateway({"telemetry": {"otlp_endpoint": collector.url, **NEVER}}, LATE)
         answer = post(gateway, ASK)
@@ -164,9 +164,7 @@ def test_s13_5_metrics_by_otlp_are_those_of_the_page(start_gateway: GatewayFacto
         assert not collector.spans
 
 
-def test_s13_5_workers_export_each_their_own(
-    start_gateway: GatewayFactory, upstream: MockUpstream, postgres: Postgres
-) -> None:
+def test_s13_5_workers_export_each_their_own(start_gateway: GatewayFactory, postgres: Postgres) -> None:
     """Told apart by the instance, so that a collector can add them up."""
     with Collector() as collector:
         settings = {"storage": {"url": postgres.new_database()}, "server": {"workers": 2}}

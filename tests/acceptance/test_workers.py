@@ -64,7 +64,7 @@ def check_end(gateway: GatewayProcess, upstream: MockUpstream, stream: openai.St
     assert text.strip().endswith("three")
 
 
-def test_s9_7_workers_share_the_port_and_what_they_count(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s9_7_workers_share_the_port_and_what_they_count(gateway: GatewayProcess) -> None:
     """Each is given connections, every scrape tells of all of them, and a conversation goes on on either."""
     first = ask(gateway).json()
     for _ in range(30):
@@ -79,7 +79,7 @@ def test_s9_7_workers_share_the_port_and_what_they_count(gateway: GatewayProcess
     assert len(items["data"]) == 62
 
 
-def test_s9_7_a_worker_that_dies_is_replaced_and_counts_on(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s9_7_a_worker_that_dies_is_replaced_and_counts_on(gateway: GatewayProcess) -> None:
     for _ in range(8):
         assert ask(gateway).status_code == 200
     wait_until(lambda: answered(gateway) == 8, "all requests in the metrics")

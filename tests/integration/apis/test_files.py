@@ -137,9 +137,7 @@ def test_s7_a_stored_file_that_cannot_be_read_does_not_end_its_conversation(
     assert "This document cannot be read: its data is not base64." in text_of(upstream.last.body)
 
 
-def test_s5_a_dry_run_leaves_nothing_in_the_cache(
-    start_gateway: GatewayFactory, valkey: Valkey, upstream: MockUpstream
-) -> None:
+def test_s5_a_dry_run_leaves_nothing_in_the_cache(start_gateway: GatewayFactory, valkey: Valkey) -> None:
     """§5: nothing is stored but the bill of internal calls; a chat keeps the text of a DOCX."""
     gateway = start_gateway({"cache": {"url": valkey.url, "timeout": 2.0}})
     content = [file_part("a.docx", docx(["x"]), DOCX), {"type": "text", "text": ASK}]

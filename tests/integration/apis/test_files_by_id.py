@@ -225,7 +225,7 @@ def test_s7_a_file_that_is_not_what_it_should_be_is_named(
     assert not upstream.chats
 
 
-def test_s7_a_file_in_a_resend_is_named_where_it_stands(keeping: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s7_a_file_in_a_resend_is_named_where_it_stands(keeping: GatewayProcess) -> None:
     """Also where the messages before it are stored, so that the conversation goes on from them."""
     answer = posted(keeping, ("/chat/completions", {"messages": [user("Hi")]}))
     said = [{"role": "system", "content": "Be brief."}, user("Hi"), answer["choices"][0]["message"]]

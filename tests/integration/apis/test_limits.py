@@ -88,7 +88,7 @@ def test_s12_4_requests_within_a_minute(
         assert other.get("/chat/completions?limit=1").status_code == 200
 
 
-def test_s12_4_the_same_in_anthropics_words(limited: GatewayProcess, make_client: ClientFactory) -> None:
+def test_s12_4_the_same_in_anthropics_words(limited: GatewayProcess) -> None:
     client = anthropic.Anthropic(base_url=limited.url, api_key=key("again"), max_retries=0)
     ask: Any = {"model": "gpt-4o", "max_tokens": 5, "messages": ASK}
 
@@ -105,7 +105,7 @@ def test_s12_4_the_same_in_anthropics_words(limited: GatewayProcess, make_client
 
 
 def test_s12_4_tokens_are_charged_before_and_corrected_after(
-    limited: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+    limited: GatewayProcess, make_client: ClientFactory
 ) -> None:
     client = make_client(limited, key("wordy"), max_retries=0)
     first = client.chat.completions.with_raw_response.create(model="gpt-4o", messages=ASK, max_tokens=500)

@@ -243,7 +243,7 @@ def test_s10_stored_sounds_do_not_end_a_conversation_with_claude(
 
 @pytest.mark.parametrize("model", ["claude", "gemini"])
 def test_s7_1_what_a_provider_cannot_take_at_all_is_a_400_that_says_so(
-    client: OpenAI, provider: MockProvider, upstream: MockUpstream, model: str
+    client: OpenAI, provider: MockProvider, model: str
 ) -> None:
     """Another provider's audio by its id alone, and a hosted call without details, in which nothing is said."""
     spoken: Any = {"role": "assistant", "audio": {"id": "audio_1"}}

@@ -285,7 +285,7 @@ def test_s12_18_a_session_is_made_by_the_login_and_cannot_be_changed(
 
 
 def test_s12_18_who_may_ask_asks_by_the_page_as_who_it_is(
-    gated: GatewayProcess, browser: PageClient, provider: OidcProvider, upstream: MockUpstream
+    gated: GatewayProcess, browser: PageClient, provider: OidcProvider
 ) -> None:
     """By tenant and user; and *Log out everywhere* ends the sessions of that person alone."""
     provider.person = {**provider.person, "sub": "uma", "org": "blue"}

@@ -257,9 +257,7 @@ def test_s10_5_a_deleted_or_strange_response_is_not_there(
     assert len(upstream.chats) == calls + 1
 
 
-def test_s10_5_an_item_is_referred_to(
-    one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
-) -> None:
+def test_s10_5_an_item_is_referred_to(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """A stored item may be named in the place of itself; whoever resends so goes on with the conversation."""
     upstream.reply(tool_calls=[CALL])
     first = create(one_gateway, {"model": "small", "input": "look", "tools": [TOOL]})

@@ -14,7 +14,6 @@ from tests.support.answers import Json, chat, ok, user
 from tests.support.command import gateway_command
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.mock_upstream import MockUpstream
 from tests.support.web_page import PageClient
 
 ADMIN, VIEWER, USER, BRIEF = "gw-admin-key-1", "gw-viewer-key-2", "gw-user-key-33", "gw-brief-key-4"
@@ -207,7 +206,7 @@ def test_s12_12_what_cannot_be_recorded_is_not_shown_and_not_done(start_gateway:
         assert browser.get(f"/ui/conversations/{conversation}").status_code == 200
 
 
-def test_s12_12_without_keys_the_page_is_told_as_local(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s12_12_without_keys_the_page_is_told_as_local(one_gateway: GatewayProcess) -> None:
     conversation = ask(one_gateway, None)["conversation"]["id"]
     httpx.get(f"{one_gateway.url}/ui/conversations/{conversation}").raise_for_status()
     assert one_gateway.delete(f"/conversations/{conversation}", key=None).status_code == 200

@@ -277,7 +277,7 @@ def test_s2_unknown_conversations(client: OpenAI, upstream: MockUpstream, two_tu
     assert len(upstream.chats) == 2, "nothing went up"
 
 
-def test_s3_5_every_answer_names_its_conversation(client: OpenAI, upstream: MockUpstream) -> None:
+def test_s3_5_every_answer_names_its_conversation(client: OpenAI) -> None:
     """Body, header and bill agree; ids cannot be guessed."""
     raw = client.chat.completions.with_raw_response.create(model="gpt-4o", messages=[U1])
     answer = raw.parse()

@@ -225,7 +225,7 @@ def test_s14_7_a_search_over_the_past_finds_what_stands_at_its_end(indexing: Gat
     assert found["searched"]["complete"]
 
 
-def test_s14_7_the_page_shows_any_part_of_it(indexing: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s14_7_the_page_shows_any_part_of_it(indexing: GatewayProcess) -> None:
     """§14.7, §13.3: what was shown of it is marked, wherever it stands; a part is found by words or by a line."""
     conversation = begun(indexing, context={"max_input_tokens": BUDGET})
     indexed(indexing, conversation)

@@ -287,9 +287,7 @@ def test_s13_16_without_a_login_there_is_nothing(gateway: GatewayProcess) -> Non
     assert all(each["tenant"] != "nobody" for each in api(gateway, "keys?limit=100")["data"])
 
 
-def test_s13_16_where_there_are_no_keys_the_page_makes_none(
-    one_gateway: GatewayProcess, upstream: MockUpstream
-) -> None:
+def test_s13_16_where_there_are_no_keys_the_page_makes_none(one_gateway: GatewayProcess) -> None:
     """As the API: nobody is known to be an administrator. What there is is shown, as all else to this machine."""
     with PageClient(one_gateway.url) as client:
         shown = client.page("/ui/admin/keys")

@@ -202,7 +202,7 @@ def test_s1_9_half_a_sign_is_mended_wherever_it_stands(
         assert "\\ud8" not in record.raw.decode()
 
 
-def test_s7_compressed_bodies_are_refused(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s7_compressed_bodies_are_refused(one_gateway: GatewayProcess) -> None:
     """§7: 415, not a guess; a small body could stand for any amount of memory."""
     bomb = gzip.compress(shaped(b'"' + b"x" * 10_000_000 + b'"'))
     with one_gateway.http() as client:

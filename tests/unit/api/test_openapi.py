@@ -74,7 +74,7 @@ def test_s9_the_description_itself_is_sound(described: Json) -> None:
     assert used == set(schemas), "each is used, and each that is used is there"
 
 
-def test_s9_answers_are_as_described(one_gateway: GatewayProcess, upstream: MockUpstream, described: Json) -> None:
+def test_s9_answers_are_as_described(one_gateway: GatewayProcess, described: Json) -> None:
     """Plain, streamed, dry, stored, refused: with documents, so that bills say all that they can."""
     body: Json = {
         "model": "small",
@@ -106,7 +106,7 @@ def test_s9_answers_are_as_described(one_gateway: GatewayProcess, upstream: Mock
     check(described, "DeletedCompletion", one_gateway.delete(one).json())
 
 
-def test_s9_messages_are_as_described(one_gateway: GatewayProcess, upstream: MockUpstream, described: Json) -> None:
+def test_s9_messages_are_as_described(one_gateway: GatewayProcess, described: Json) -> None:
     body: Json = {"model": "small", "max_tokens": 9, "messages": [user("Who keeps lamp 7?")]}
     check(described, "MessagesRequest", body)
     check(described, "Message", one_gateway.post("/messages", json=body).json())
@@ -163,9 +163,7 @@ def test_s9_what_a_planner_said_is_described(
     check(described, "ChatCompletion", as_plain({k: v for k, v in answer.items() if k != "_headers"}))
 
 
-def test_s9_conversations_are_as_described(
-    one_gateway: GatewayProcess, upstream: MockUpstream, described: Json
-) -> None:
+def test_s9_conversations_are_as_described(one_gateway: GatewayProcess, described: Json) -> None:
     attachments = [{"title": "Lamps", "content": lamps(3)}]
     answer = chat(one_gateway, model="small", messages=[user("Who?")], attachments=attachments)
     path = f"/conversations/{answer['conversation']['id']}"
@@ -212,9 +210,7 @@ def test_s9_the_root_says_where_to_look(one_gateway: GatewayProcess, described: 
     check(described, "Health", one_gateway.get(root + "/health/ready", key=None).json())
 
 
-def test_s9_the_memory_of_things_is_as_described(
-    one_gateway: GatewayProcess, upstream: MockUpstream, described: Json
-) -> None:
+def test_s9_the_memory_of_things_is_as_described(one_gateway: GatewayProcess, described: Json) -> None:
     workflow = {"type": "workflow", "id": "wf_12", "name": "Task Management", "aliases": ["the board"]}
     body: Json = {"model": "small", "messages": [user("Who?")], "user": "ann"}
     body["memory"] = {"remember": [workflow], "scope": "user"}

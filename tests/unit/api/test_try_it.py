@@ -74,7 +74,7 @@ def named(answer: httpx.Response, kind: str) -> str:
 
 
 def test_s13_10_asks_as_any_client_without_a_key_does(
-    visit: Visits, one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
+    visit: Visits, one_gateway: GatewayProcess, upstream: MockUpstream
 ) -> None:
     """Where no keys are configured: the same tenant, the same conversation by its id."""
     answer = visit(one_gateway).ask(files=[("files", ("notes.txt", b"Rivers are wet.", "text/plain"))])

@@ -63,7 +63,7 @@ def test_s2_source_and_type_reach_the_models_label_and_the_bill(
     assert kept["attachment_source"] == "https://wiki.example/rota"
 
 
-def test_s2_of_store_false_no_word_of_a_label_is_kept(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s2_of_store_false_no_word_of_a_label_is_kept(one_gateway: GatewayProcess) -> None:
     document = {"content": "text", "source": "https://zyzzyva.example", "attachment_type": "zyzzyvas"}
     answer = attached(one_gateway, document, store=False)
     kept = stored(one_gateway, answer["response_metadata"]["request_id"])
@@ -103,7 +103,7 @@ def test_s2_base64_data_urls_are_decoded(one_gateway: GatewayProcess, upstream: 
     assert "if a &lt;html and b> c" in forwarded(upstream) or "if a <html and b> c" in forwarded(upstream)
 
 
-def test_s2_attachments_are_listed_and_read(gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s2_attachments_are_listed_and_read(gateway: GatewayProcess) -> None:
     """On both storages: in the order in which they came, each content once, in pages."""
     documents = [{"title": f"Paper {n}", "content": prose(n, 50), "source": f"shelf {n}"} for n in range(3)]
     first = attached(gateway, *documents)

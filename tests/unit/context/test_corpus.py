@@ -98,9 +98,7 @@ def test_s14_a_late_fact_reaches_the_model_by_each_road(
 
 
 @pytest.mark.parametrize("sample", [each for each in READABLE if not each.needs], ids=lambda sample: sample.name)
-def test_s14_12_broken_files_are_no_fault_of_the_gateway(
-    small_budget: GatewayProcess, upstream: MockUpstream, sample: Sample
-) -> None:
+def test_s14_12_broken_files_are_no_fault_of_the_gateway(small_budget: GatewayProcess, sample: Sample) -> None:
     """Read, or a 400 that names the file; never a 5xx."""
     for seed in range(BROKEN):
         raw = broken(sample.raw, 500 + seed)
@@ -111,7 +109,7 @@ def test_s14_12_broken_files_are_no_fault_of_the_gateway(
             assert answer.json()["error"]["param"].startswith("attachments[0]"), answer.text
 
 
-def test_s14_what_cannot_be_read_says_what_to_do(small_budget: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s14_what_cannot_be_read_says_what_to_do(small_budget: GatewayProcess) -> None:
     """Word's old format: the answer names one that is read."""
     old = next(sample for sample in corpus() if sample.ending == "doc")
     path, body = by_attachment(old, "What does it say?")

@@ -66,7 +66,7 @@ def test_s14_1_two_pages_with_photos_are_counted_as_two_pages(
     assert used(answer)["tokens_used"] == pytest.approx(charged(texts), rel=0.01)
 
 
-def test_s14_1_the_other_apis_count_alike(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s14_1_the_other_apis_count_alike(one_gateway: GatewayProcess) -> None:
     """`input_file` items of responses, and `document` blocks of Anthropic's API, are the same parts inside."""
     texts = lamps(2)
     data = base64.b64encode(with_photos(texts)).decode()
@@ -153,7 +153,7 @@ def test_s14_3_scanned_pages_are_told_to_client_and_model(one_gateway: GatewayPr
     assert used(native)["warnings"] == [], "who reads it sees the pictures"
 
 
-def test_s14_3_an_attachment_without_any_text_is_refused(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s14_3_an_attachment_without_any_text_is_refused(one_gateway: GatewayProcess) -> None:
     url = "data:application/pdf;base64," + base64.b64encode(scanned([" ", " "])).decode()
     body = {"model": "small", "messages": [user("hi")], "attachments": [{"content": url}]}
     answer = one_gateway.post("/chat/completions", json=body)

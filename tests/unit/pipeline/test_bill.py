@@ -43,7 +43,7 @@ UTILIZATION = {
 }
 
 
-def test_s6_the_shape_of_the_bill(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s6_the_shape_of_the_bill(one_gateway: GatewayProcess) -> None:
     """Every field of the guarantee's example, and no content."""
     answer = chat(one_gateway, model="gpt-4o", messages=[user("a word that nobody says: zyzzyva")])
     bill = answer["response_metadata"]

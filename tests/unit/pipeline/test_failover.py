@@ -205,7 +205,7 @@ def test_s12_7_what_cannot_be_made_to_fit_goes_to_a_larger_window(
 
 
 def test_s12_6_a_model_that_answers_for_another_pauses_for_no_compaction(
-    failing_over: GatewayProcess, upstream: MockUpstream, elsewhere: MockUpstream
+    failing_over: GatewayProcess, elsewhere: MockUpstream
 ) -> None:
     """It is asked in place of one whose window the rules alone exceed: a pause would be no answer."""
     talk = [part for n in range(8) for part in (user(f"Question {n}"), assistant(lamps(20)))]

@@ -132,7 +132,7 @@ def test_s1_it_is_put_in_front_whole(start_gateway: GatewayFactory, upstream: Mo
     assert [m["content"] for m in upstream.last.body["messages"][::2]] == [f"{n} {long}" for n in range(4)]
 
 
-def test_s2_what_needs_a_conversation(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s2_what_needs_a_conversation(one_gateway: GatewayProcess) -> None:
     """One that does not exist is a 404; attachments have nowhere to stand."""
     ask = {"model": "gpt-4o", "messages": [user("hi")]}
     answer = one_gateway.post("/chat/completions", json={**ask, **OFF, "conversation": "conv_none"})

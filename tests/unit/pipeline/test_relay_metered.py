@@ -401,7 +401,7 @@ def test_s13_8_what_asks_no_model_has_no_bill(own_key_gateway: GatewayProcess, u
     assert len(audited(own_key_gateway)) == before + 1
 
 
-def test_s13_8_a_bill_is_its_tenants(own_key_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s13_8_a_bill_is_its_tenants(own_key_gateway: GatewayProcess) -> None:
     """It names the user and stands in no list of completions; another tenant has no such bill."""
     answer = post(own_key_gateway, "/embeddings", {"model": "text-embedding-3-small", "input": "x", "user": "ann"})
     request_id = answer.headers["x-request-id"]
@@ -481,7 +481,7 @@ def test_s13_8_a_long_text_is_estimated(own_key_gateway: GatewayProcess, upstrea
     assert found["response_metadata"]["usage"]["prompt_tokens"] == pytest.approx(50_000, rel=0.1)
 
 
-def test_s13_8_bills_are_counted_and_added_up(metered: GatewayProcess, upstream: MockUpstream) -> None:
+def test_s13_8_bills_are_counted_and_added_up(metered: GatewayProcess) -> None:
     """In `/metrics`, and by API in an audit."""
     billed(metered, post(metered, "/embeddings", {"model": "free", "input": "x"}))
     page = metered.get(f"{metered.url}/metrics").text
