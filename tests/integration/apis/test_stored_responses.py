@@ -47,7 +47,7 @@ def test_s10_5_a_response_without_input_answers_what_is_stored(
 ) -> None:
     """OpenAI's SDK has `input` optional: the history that is named is answered as it stands."""
     asked = {"type": "message", "role": "user", "content": "stored"}
-    conversation = one_gateway.http().post("/conversations", json={"items": [asked]}).json()["id"]
+    conversation = one_gateway.post("/conversations", json={"items": [asked]}).json()["id"]
     upstream.reply(text="first")
     first = create(one_gateway, {"model": "small", "conversation": conversation, **given})
     assert said(upstream) == [("user", "stored")]
@@ -56,7 +56,7 @@ def test_s10_5_a_response_without_input_answers_what_is_stored(
     assert said(upstream) == [("user", "stored"), ("assistant", "first")]
     ask(one_gateway, upstream, "three", "third", previous_response_id=second["id"])
     assert [words for _, words in said(upstream)] == ["stored", "first", "second", "three"]
-    found = one_gateway.http().get(f"/responses/{first['id']}/input_items").json()
+    found = one_gateway.get(f"/responses/{first['id']}/input_items").json()
     assert found["data"] == []
     upstream.reply(text="other")
     again = {"model": "small", "previous_response_id": first["id"], "instructions": "Be brief.", "store": False}
@@ -93,7 +93,7 @@ def test_s10_5_without_input_and_history_there_is_nothing_to_answer(
     one_gateway: GatewayProcess, upstream: MockUpstream, given: Any
 ) -> None:
     assert refused(one_gateway, {"model": "small", **given})["param"] == "input"
-    empty = one_gateway.http().post("/conversations", json={}).json()["id"]
+    empty = one_gateway.post("/conversations", json={}).json()["id"]
     assert refused(one_gateway, {"model": "small", "conversation": empty, **given})["param"] == "input"
     assert upstream.requests == []
 
