@@ -82,11 +82,16 @@ def part(index: int | None = None, call_id: Any = None, name: Any = None, argume
     return {**{k: v for k, v in named.items() if v is not None}, **more}
 
 
-def calling(whole: Sequence[Json], *deltas: Any, calls: Any = (F, G), **more: Any) -> Odd:
-    """Calls; `deltas` are those of the stream, else each call comes at once, numbered."""
+def calling(whole: Sequence[Json], *deltas: Any, calls: Any = None, ids: Any = None) -> Odd:
+    """Calls; `deltas` are those of the stream, else each call comes at once, numbered. They are those of `f`, then of
+    `g`, and ids that tell them apart are theirs, where nothing else is said."""
     streamed = deltas or [{"index": index, **each} for index, each in enumerate(whole)]
+    own = tuple(each["id"] for each in whole if isinstance(each.get("id"), str) and each["id"])
     return Odd(
-        whole=answer({"tool_calls": [*whole]}, "tool_calls"), events=pieces(*streamed), calls=tuple(calls), **more
+        whole=answer({"tool_calls": [*whole]}, "tool_calls"),
+        events=pieces(*streamed),
+        calls=tuple(calls or (F, G)[: len(whole)]),
+        ids=ids or (own if len(set(own)) == len(whole) else None),
     )
 
 
@@ -94,6 +99,16 @@ def failing(*events: Any, whole: Any = None, fails: str = DOWN["message"], **mor
     """A failure behind the text `half`."""
     said = chunk(assistant("half"))
     return Odd(whole=whole, events=[said, *events], fails=fails, text="half", **more)
+
+
+def at_once(error: Json, fails: str, status: int, words: str = "chat") -> Odd:
+    """A failure in the place of an answer."""
+    return Odd(words, whole=error, events=[error], fails=fails, status=status, begun=False)
+
+
+def said(*pieces: Any, text: str, whole: Any) -> Odd:
+    """A text; the deltas of a stream are its pieces."""
+    return Odd(whole=answer(whole), events=[*map(chunk, pieces), *ended("stop")], text=text)
 
 
 def counted(usage: Any, found: Json | None) -> Odd:
@@ -104,6 +119,12 @@ def counted(usage: Any, found: Json | None) -> Odd:
 
 def cached(read: int, written: int) -> Json:
     return {"prompt": 10, "completion": 5, "read": read, "written": written}
+
+
+def unfinished(last: Json, fails: str, **more: Any) -> Odd:
+    """A stream of Responses whose last event is no end of an answer."""
+    half = {"type": "response.output_text.delta", "output_index": 0, "delta": "half"}
+    return Odd("responses", events=[half, last], text="half", fails=fails, **more)
 
 
 GAVE_UP = "The upstream gave up its answer: error."
@@ -125,6 +146,15 @@ BEGUN_WHOLE = [
     {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": ""}},
     {"type": "content_block_stop", "index": 1},
 ]
+TWO_CALLS = {
+    "id": "r",
+    "status": "completed",
+    "output": [
+        {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": F[1]},
+        {"type": "function_call", "id": "fc_2", "call_id": "c", "name": "g", "arguments": Y},
+    ],
+    "usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15},
+}
 FAILURES: dict[str, Odd] = {
     "an error beside a finish reason": failing(
         chunk({"content": ""}, "error", error=DOWN), DONE, whole={**HALF, "error": DOWN}
@@ -169,20 +199,10 @@ FAILURES: dict[str, Odd] = {
     "an error before the first word": Odd(
         events=[chunk({}, "error", error=DOWN), DONE], fails=DOWN["message"], begun=False
     ),
-    "a rate limit before the first word": Odd(
-        whole={"error": {"code": "rate_limit_exceeded", "message": "slow down"}},
-        events=[{"error": {"code": "rate_limit_exceeded", "message": "slow down"}}],
-        fails="slow down",
-        status=429,
-        begun=False,
+    "a rate limit before the first word": at_once(
+        {"error": {"code": "rate_limit_exceeded", "message": "slow down"}}, "slow down", 429
     ),
-    "a status in an error": Odd(
-        whole={"error": {"status": 503, "message": "busy"}},
-        events=[{"error": {"status": 503, "message": "busy"}}],
-        fails="busy",
-        status=503,
-        begun=False,
-    ),
+    "a status in an error": at_once({"error": {"status": 503, "message": "busy"}}, "busy", 503),
     "a call off": failing(
         chunk({}, "cancelled"),
         DONE,
@@ -225,67 +245,40 @@ FAILURES: dict[str, Odd] = {
         fails="gone",
         ids=(),
     ),
-    "of Anthropic's, before the first word": Odd(
-        "anthropic", whole=OVERLOADED, events=[OVERLOADED], fails="Overloaded", status=529, begun=False
-    ),
-    "of Responses, failed": Odd(
-        "responses",
+    "of Anthropic's, before the first word": at_once(OVERLOADED, "Overloaded", 529, "anthropic"),
+    "of Responses, failed": unfinished(
+        {"type": "response.failed", "response": {"status": "failed", "error": {"code": "x", "message": "gone"}}},
+        "gone",
         whole={"id": "r", "status": "failed", "error": {"code": "server_error", "message": "gone"}, "output": []},
-        events=[
-            {"type": "response.output_text.delta", "output_index": 0, "delta": "half"},
-            {"type": "response.failed", "response": {"status": "failed", "error": {"code": "x", "message": "gone"}}},
-        ],
-        text="half",
-        fails="gone",
         status=500,
     ),
-    "of Responses, an error": Odd(
-        "responses",
-        events=[
-            {"type": "response.output_text.delta", "output_index": 0, "delta": "half"},
-            {"type": "error", "code": "server_error", "message": "gone", "param": None},
-        ],
-        text="half",
-        fails="gone",
+    "of Responses, an error": unfinished(
+        {"type": "error", "code": "server_error", "message": "gone", "param": None}, "gone"
     ),
-    "of Responses, completed with an error": Odd(
-        "responses",
-        events=[
-            {"type": "response.output_text.delta", "output_index": 0, "delta": "half"},
-            {
-                "type": "response.completed",
-                "response": {"status": "failed", "error": {"code": "x", "message": "gone"}, "output": []},
-            },
-        ],
-        text="half",
-        fails="gone",
+    "of Responses, completed with an error": unfinished(
+        {
+            "type": "response.completed",
+            "response": {"status": "failed", "error": {"code": "x", "message": "gone"}, "output": []},
+        },
+        "gone",
     ),
-    "of Responses, an error in words": Odd(
-        "responses", whole={"error": "gone"}, events=[{"error": "gone"}], fails="gone", status=500, begun=False
-    ),
-    "of Responses, cancelled": Odd(
-        "responses",
-        events=[
-            {"type": "response.output_text.delta", "output_index": 0, "delta": "half"},
-            {"type": "response.cancelled", "response": {"status": "cancelled", "output": []}},
-        ],
-        text="half",
-        fails="The upstream's response is not finished.",
+    "of Responses, an error in words": at_once({"error": "gone"}, "gone", 500, "responses"),
+    "of Responses, cancelled": unfinished(
+        {"type": "response.cancelled", "response": {"status": "cancelled", "output": []}},
+        "The upstream's response is not finished.",
     ),
 }
 CALLS: dict[str, Odd] = {
-    "ids of their own": calling([call("a", "f", X), call("b", "g", Y)], ids=("a", "b")),
+    "ids of their own": calling([call("a", "f", X), call("b", "g", Y)]),
     "empty ids": calling([call("", "f", X), call("", "g", Y)]),
     "ids of null": calling([call(None, "f", X), call(None, "g", Y)]),
     "no ids": calling([{"function": {"name": "f", "arguments": X}}, {"function": {"name": "g", "arguments": Y}}]),
     "one id for all": calling([call("a", "f", X), call("a", "g", Y)]),
     "numbers for ids": calling([call(0, "f", X), call(1, "g", Y)], ids=("0", "1")),
     "one index, ids of their own": calling(
-        [call("a", "f", X), call("b", "g", Y)], part(0, "a", "f", X), part(0, "b", "g", Y), ids=("a", "b")
+        [call("a", "f", X), call("b", "g", Y)], part(0, "a", "f", X), part(0, "b", "g", Y)
     ),
-    "one index, empty ids": calling(
-        [call("", "f", X), call("", "g", Y)], part(0, "", "f", X), part(0, "", "g", Y)
-    ),
+    "one index, empty ids": calling([call("", "f", X), call("", "g", Y)], part(0, "", "f", X), part(0, "", "g", Y)),
     "one index, one id": calling([call("a", "f", X), call("a", "g", Y)], part(0, "a", "f", X), part(0, "a", "g", Y)),
     "one function twice under one index": calling(
         [call("", "f", X), call("", "f", Y)],
@@ -297,7 +290,6 @@ CALLS: dict[str, Odd] = {
         [call("a", "f", X), call("b", "g", Y)],
         part(None, "a", "f", '{"q":'), part(None, None, None, '"x"}'),
         part(None, "b", "g", '{"q":'), part(None, "b", None, '"y"}'),
-        ids=("a", "b"),
     ),
     "no index, no ids, together": calling(
         [call("", "f", X), call("", "g", Y)], [part(None, None, "f", X), part(None, None, "g", Y)]
@@ -313,49 +305,37 @@ CALLS: dict[str, Odd] = {
         part(1, None, None, '{"q":'), part(0, None, None, '{"q":"x'), part(1, None, None, '"y"}'),
         part(0, None, None, '"}'),
     ),
-    "an index that begins at one": calling([call("a", "f", X)], part(1, "a", "f", X), calls=(F,), ids=("a",)),
+    "an index that begins at one": calling([call("a", "f", X)], part(1, "a", "f", X)),
     "id, type and name in each piece": calling(
         [call("a", "f", X)], part(0, "a", "f", '{"q'), part(0, "a", "f", '":"x'), part(0, "a", "f", '"}'),
-        calls=(F,), ids=("a",),
     ),
-    "a call said again at its end": calling(
-        [call("a", "f", X)], part(0, "a", "f", X), part(0, "a", "f", X), calls=(F,), ids=("a",)
-    ),
-    "a late name": calling(
-        [call("a", "f", X)], part(0, "a", None, ""), part(0, None, "f", ""), part(0, None, None, X),
-        calls=(F,), ids=("a",),
-    ),
-    "a name behind the arguments": calling(
-        [call("a", "f", X)], part(0, "a", None, X), part(0, None, "f", ""), calls=(F,), ids=("a",)
-    ),
+    "a call said again at its end": calling([call("a", "f", X)], part(0, "a", "f", X), part(0, "a", "f", X)),
+    "a late name": calling([call("a", "f", X)], part(0, "a", None, ""), part(0, None, "f", ""), part(0, None, None, X)),
+    "a name behind the arguments": calling([call("a", "f", X)], part(0, "a", None, X), part(0, None, "f", "")),
     "a name in pieces": calling(
         [call("a", "find_all", X)],
         part(0, "a", "find", ""), part(0, None, "_all", ""), part(0, None, None, X),
-        calls=(("find_all", F[1]),), ids=("a",),
+        calls=(("find_all", F[1]),),
     ),
     "a name as far as it has come": calling(
         [call("a", "find_all", X)], part(0, "a", "find", ""), part(0, "a", "find_all", X),
-        calls=(("find_all", F[1]),), ids=("a",),
+        calls=(("find_all", F[1]),),
     ),
-    "a late id": calling(
-        [call("a", "f", X)], part(0, None, "f", ""), part(0, "a", None, X), calls=(F,), ids=("a",)
-    ),
-    "arguments as an object": calling([call("a", "f", F[1]), call("b", "g", G[1])], ids=("a", "b")),
+    "a late id": calling([call("a", "f", X)], part(0, None, "f", ""), part(0, "a", None, X)),
+    "arguments as an object": calling([call("a", "f", F[1]), call("b", "g", G[1])]),
     "arguments as an object behind nothing": calling(
-        [call("a", "f", F[1])], part(0, "a", "f", ""), part(0, None, None, F[1]), calls=(F,), ids=("a",)
+        [call("a", "f", F[1])], part(0, "a", "f", ""), part(0, None, None, F[1])
     ),
-    "arguments as a list": calling([call("a", "f", [1])], calls=(("f", [1]),), ids=("a",)),
-    "arguments of null": calling([call("a", "f", None)], calls=(("f", {}),), ids=("a",)),
-    "no arguments": calling(
-        [{"id": "a", "type": "function", "function": {"name": "f"}}], calls=(("f", {}),), ids=("a",)
-    ),
-    "empty arguments": calling([call("a", "f", "")], calls=(("f", {}),), ids=("a",)),
+    "arguments as a list": calling([call("a", "f", [1])], calls=(("f", [1]),)),
+    "arguments of null": calling([call("a", "f", None)], calls=(("f", {}),)),
+    "no arguments": calling([{"id": "a", "type": "function", "function": {"name": "f"}}], calls=(("f", {}),)),
+    "empty arguments": calling([call("a", "f", "")], calls=(("f", {}),)),
     "two calls without arguments": calling(
         [call("", "f", ""), call("", "g", "")], part(0, "", "f", ""), part(0, "", "g", ""),
         calls=(("f", {}), ("g", {})),
     ),
-    "name and arguments beside the id": calling([{"id": "a", "name": "f", "arguments": F[1]}], calls=(F,), ids=("a",)),
-    "no name": calling([call("a", None, X)], calls=(("", F[1]),), ids=("a",)),
+    "name and arguments beside the id": calling([{"id": "a", "name": "f", "arguments": F[1]}]),
+    "no name": calling([call("a", None, X)], calls=(("", F[1]),)),
     "a call as there were before tools": Odd(
         whole=answer({"function_call": {"name": "f", "arguments": X}}, "function_call"),
         events=[
@@ -414,67 +394,30 @@ CALLS: dict[str, Odd] = {
         ids=("t", "u"),
     ),
     "of Responses, one id and an object": Odd(
-        "responses",
-        whole={
-            "id": "r", "status": "completed",
-            "output": [
-                {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": F[1]},
-                {"type": "function_call", "id": "fc_2", "call_id": "c", "name": "g", "arguments": Y},
-            ],
-            "usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15},
-        },
-        events=[
-            {
-                "type": "response.completed",
-                "response": {
-                    "id": "r", "status": "completed",
-                    "output": [
-                        {"type": "function_call", "id": "fc_1", "call_id": "c", "name": "f", "arguments": F[1]},
-                        {"type": "function_call", "id": "fc_2", "call_id": "c", "name": "g", "arguments": Y},
-                    ],
-                    "usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15},
-                },
-            }
-        ],
-        calls=(F, G),
+        "responses", whole=TWO_CALLS, events=[{"type": "response.completed", "response": TWO_CALLS}], calls=(F, G)
     ),
 }  # fmt: skip
 SIGNS: dict[str, Odd] = {
-    "a sign in two pieces": Odd(
-        whole=answer({"content": "so 😀!"}),
-        events=[chunk({"content": "so \ud83d"}), chunk({"content": "\ude00!"}), *ended("stop")],
-        text="so 😀!",
+    "a sign in two pieces": said(
+        {"content": "so \ud83d"}, {"content": "\ude00!"}, text="so 😀!", whole={"content": "so 😀!"}
     ),
-    "a half alone": Odd(
-        whole=answer({"content": "cut \ud83d"}),
-        events=[chunk({"content": "cut \ud83d"}), *ended("stop")],
-        text="cut \ufffd",
-    ),
-    "a half in the middle": Odd(
-        whole=answer({"content": "a\ude00b"}),
-        events=[chunk({"content": "a\ude00"}), chunk({"content": "b"}), *ended("stop")],
-        text="a\ufffdb",
+    "a half alone": said({"content": "cut \ud83d"}, text="cut \ufffd", whole={"content": "cut \ud83d"}),
+    "a half in the middle": said(
+        {"content": "a\ude00"}, {"content": "b"}, text="a\ufffdb", whole={"content": "a\ude00b"}
     ),
     "a sign in two pieces of arguments": calling(
         [call("a", "f", '{"q":"😀"}')],
         part(0, "a", "f", '{"q":"\ud83d'),
         part(0, None, None, '\ude00"}'),
         calls=(("f", {"q": "😀"}),),
-        ids=("a",),
     ),
 }
 IN_PARTS = [text_part("so "), text_part("it is")]
 TEXTS: dict[str, Odd] = {
-    "in parts": Odd(
-        whole=answer({"content": IN_PARTS}),
-        events=[chunk(assistant([text_part("so ")])), chunk({"content": [text_part("it is")]}), *ended("stop")],
-        text="so it is",
+    "in parts": said(
+        assistant([text_part("so ")]), {"content": [text_part("it is")]}, text="so it is", whole={"content": IN_PARTS}
     ),
-    "a refusal": Odd(
-        whole=answer({"refusal": "so it is"}),
-        events=[chunk({"refusal": "so "}), chunk({"refusal": "it is"}), *ended("stop")],
-        text="so it is",
-    ),
+    "a refusal": said({"refusal": "so "}, {"refusal": "it is"}, text="so it is", whole={"refusal": "so it is"}),
     "thoughts beside it": Odd(
         whole=answer({"content": [thought("hm"), *IN_PARTS]}),
         events=[
@@ -485,17 +428,12 @@ TEXTS: dict[str, Odd] = {
         ],
         text="so it is",
     ),
-    "an object": Odd(
-        whole=answer({"content": {"so": 1}}), events=[chunk({"content": {"so": 1}}), *ended("stop")], text='{"so":1}'
-    ),
-    "in the role of another": Odd(
-        whole=answer({"role": "model", "content": "so it is"}),
-        events=[
-            chunk({"role": "model", "content": "so "}),
-            chunk({"role": "model", "content": "it is"}),
-            *ended("stop"),
-        ],
+    "an object": said({"content": {"so": 1}}, text='{"so":1}', whole={"content": {"so": 1}}),
+    "in the role of another": said(
+        {"role": "model", "content": "so "},
+        {"role": "model", "content": "it is"},
         text="so it is",
+        whole={"role": "model", "content": "so it is"},
     ),
     "notices beside it": Odd(
         events=[
