@@ -168,10 +168,13 @@ async def test_s1_nothing_is_put_in_the_place_of_blank_texts(provider: respx.Rou
         {"role": "user", "content": [blank, *parts]},
         calling("c", content=" "),
     ]
-    await ask(provider, wire.message(wire.text("Late.")), False, ASK, *said, *results("c"), tools=TOOLS)
-    user, answer, _ = sent(provider)["messages"]
-    assert user["content"] == [text_part(ASK["content"]), *parts]
-    assert [block["type"] for block in answer["content"]] == ["tool_use"]
+    for told, meant in (([blank, *parts], parts), ([blank], [])):
+        result = {"role": "tool", "tool_call_id": "c", "content": told}
+        await ask(provider, wire.message(wire.text("Late.")), False, ASK, *said, result, tools=TOOLS)
+        user, answer, results = sent(provider)["messages"]
+        assert user["content"] == [text_part(ASK["content"]), *parts]
+        assert [block["type"] for block in answer["content"]] == ["tool_use"]
+        assert (results["content"][0]["content"] or []) == meant
 
 
 @pytest.mark.parametrize(

@@ -637,9 +637,12 @@ def sound_chat(messages: Iterable[dict[str, Any]], *, is_claude: bool) -> list[d
                 continue
         elif message.get("tool_call_id"):
             message = {**message, "tool_call_id": ids.of_result(str(message["tool_call_id"]))}
-            _check(parts_of(message.get("content")), TAKEN_IN_RESULTS if is_claude else None, where)
+            parts = parts_of(message.get("content"))
+            _check(parts, TAKEN_IN_RESULTS if is_claude else None, where)
             if not is_claude:
                 message["content"] = _with_joined_texts(message.get("content"))
+            elif parts:  # Anthropic refuses blank ones, as a tool may return beside a picture
+                message["content"] = _parts(parts) or ""
         elif parts := parts_of(message.get("content")):
             _check(parts, TAKEN if is_claude else None, where)
             message = {**message, "content": _parts(parts) or parts}
