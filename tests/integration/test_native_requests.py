@@ -1,5 +1,7 @@
 """Requests of Responses on their way through the pipeline: in their own words, or as a chat (guarantee §10.4)."""
 
+import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -31,6 +33,10 @@ PATH = "/v1/responses"
 async def house(upstream: MockUpstream, tmp_path: Path) -> AsyncIterator[InProcess]:
     """A pipeline with the models `speaks` and `unknown`."""
     models = [small_entry(upstream, "speaks", mode="responses"), small_entry(upstream, "unknown")]
+    for mode in ("chat", "responses"):
+        base = upstream.base_url.replace("/v1", "/openai/v1")
+        params = {"model": f"azure/{mode}", "api_base": base, "api_key": "sk-upstream"}
+        models.append({**small_entry(upstream, f"azure-{mode}", mode=mode), "litellm_params": params})
     settings = Settings.model_validate({"model_list": models, "storage": {"url": sqlite_url(tmp_path)}})
     pool = ConnectionPool(10)
     over_http = HttpUpstream(pool)
@@ -188,3 +194,23 @@ async def test_s10_4_thoughts_that_cannot_be_read_are_left_out(house: InProcess,
     kinds = [item.get("type", item.get("role")) for item in mock.last["input"]]
     assert kinds == ["user", "function_call", "function_call_output"]
     assert mock.last["include"] == ["reasoning.encrypted_content"]
+
+
+@pytest.mark.parametrize("model", ["azure-chat", "azure-responses", "unknown"])
+async def test_s1_9_an_id_that_openai_refuses_as_too_long_goes_up_short(
+    house: InProcess, upstream: MockUpstream, model: str
+) -> None:
+    """§1.9: Gemini's signature stands in it. Others may have made such an id themselves, and want it back."""
+    MockResponses(upstream)
+    for each in ("chat/completions", "responses"):
+        upstream.routes[f"POST /openai/v1/{each}"] = upstream.routes.get(f"POST /v1/{each}", Reply(text="seen"))
+    names = ["call_1__thought__" + "a+/=" * 99, "call_2"]
+    calls = [{"id": name, "type": "function", "function": {"name": "look", "arguments": "{}"}} for name in names]
+    results = [{"role": "tool", "tool_call_id": name, "content": "seen"} for name in names]
+    said = {"role": "assistant", "content": None, "tool_calls": calls}
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    await house.ask({"model": model, "messages": [user("a"), said, *results], "tools": tools, "store": False})
+    sent = json.dumps(upstream.requests[-1].body)
+    found = re.findall(r'"(?:id|call_id|tool_call_id)": "(call_[^"]*)"', sent)
+    assert (found[:2], found[1]) == (found[2:], "call_2")
+    assert (len(found[0]) <= 64, found[0] == names[0]) == ((False, True) if model == "unknown" else (True, False))

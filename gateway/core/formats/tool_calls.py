@@ -6,7 +6,9 @@ converted back (guarantee §1.11). Freeform tools, `custom` in OpenAI's chats, t
 the descriptions. Calls of typed tools are returned whole.
 """
 
+import hashlib
 import json
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -389,6 +391,37 @@ def without_freeform(body: Json, *, keeps_allowed: bool) -> Json:
             if not found["tools"]:
                 found = {name: value for name, value in found.items() if name not in ("tools", "tool_choice")}
     return found
+
+
+LONGEST_CALL_ID = 64
+"""Characters of a call's id beyond which OpenAI refuses it."""
+
+
+def with_short_ids(body: Json) -> Json:
+    """Returns a chat with others in place of the ids that OpenAI refuses as too long: where another provider answered
+    before, they may hold the signature of its thoughts. The same id becomes the same one."""
+    messages = body.get("messages") or ()
+    found = [_with_short_ids(message) for message in messages]
+    return body if all(map(operator.is_, found, messages)) else {**body, "messages": found}
+
+
+def _with_short_ids(message: Json) -> Json:
+    calls = message.get("tool_calls") or ()
+    if any(_is_long(call.get("id")) for call in calls):
+        return {**message, "tool_calls": [{**call, "id": _short(call["id"])} for call in calls]}
+    if _is_long(message.get("tool_call_id")):
+        return {**message, "tool_call_id": _short(message["tool_call_id"])}
+    return message
+
+
+def _is_long(call_id: Any) -> bool:
+    return isinstance(call_id, str) and len(call_id) > LONGEST_CALL_ID
+
+
+def _short(call_id: Any) -> Any:
+    if not _is_long(call_id):
+        return call_id
+    return CALL + hashlib.sha256(call_id.encode()).hexdigest()[:32]
 
 
 def _custom(tool: Any) -> bool:

@@ -25,10 +25,6 @@ Speaks = Literal["yes", "perhaps", "no"]
 HOSTED = "hosted tools"
 REFUSED_TOOLS = (400, 422)
 """Statuses by which an upstream that speaks an API refuses tools of that API that it lacks."""
-CHATS_TAKE_FREEFORM: dict[str, tuple[Any, ...]] = {"api_base": OPENAI_BASES, "provider": (AZURE,)}
-TAKE_FREEFORM = {**CHATS_TAKE_FREEFORM, "has_responses": (True,)}
-"""Upstreams known to accept freeform tools (`custom`), by fields of their deployments: OpenAI, Azure, and those that
-serve responses by the operator's configuration, as such tools are part of that API. All others get functions."""
 OPENAIS_HOSTED = re.compile(
     r"web_search(_preview)?(_\d{4}_\d\d_\d\d)?|file_search|code_interpreter|image_generation|computer(_use_preview)?|mcp"
 )
@@ -45,10 +41,16 @@ MCP_FIELDS = {
 """Fields of an MCP server that litellm translates for Anthropic, or that are nothing to it."""
 
 
+def is_openais(deployment: ModelDeployment) -> bool:
+    """Returns whether an upstream is OpenAI itself, or Azure with its models."""
+    return deployment.api_base in OPENAI_BASES or deployment.provider == AZURE
+
+
 def takes_freeform(deployment: ModelDeployment) -> bool:
-    """Returns whether an upstream is known to accept freeform tools, and tools with items of their own."""
-    told = TAKE_FREEFORM if deployment.protocol == RESPONSES else CHATS_TAKE_FREEFORM
-    return any(getattr(deployment, name) in known for name, known in told.items())
+    """Returns whether an upstream is known to accept freeform tools (`custom`), and tools with items of their own:
+    OpenAI, Azure, and those that serve responses by the operator's configuration, as such tools are part of that API.
+    All others get functions."""
+    return is_openais(deployment) or (deployment.protocol == RESPONSES and bool(deployment.has_responses))
 
 
 class KnownProtocols:
@@ -148,7 +150,7 @@ class KnownProtocols:
             return "no"
         if deployment.has_responses is not None:
             return "yes" if deployment.has_responses else "no"
-        if deployment.api_base in OPENAI_BASES or deployment.provider == AZURE:
+        if is_openais(deployment):
             return "yes"
         until = self._silent.get((deployment.api_base, protocol), 0.0)
         return "no" if until > self._clock.monotonic() else "perhaps"

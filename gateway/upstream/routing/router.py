@@ -43,8 +43,6 @@ from gateway.core.types.chat import (
 from gateway.core.types.content_parts import content_text
 from gateway.upstream.http.model_info import DiscoveredModels, completed, is_direct, lacks, tokens
 from gateway.upstream.routing.catalogue import (
-    AZURE,
-    OPENAI_BASES,
     OPENAI_COMPATIBLE,
     THROUGH_LITELLM,
     ModelCatalogue,
@@ -68,7 +66,7 @@ from gateway.upstream.routing.deployments import (
     ranked,
 )
 from gateway.upstream.routing.health import HealthWatch
-from gateway.upstream.routing.protocols import ANTHROPIC_BASE, takes_freeform
+from gateway.upstream.routing.protocols import ANTHROPIC_BASE, is_openais, takes_freeform
 
 # A conversation stays at one deployment, so that the provider's prompt cache is of use (guarantee §12.5).
 #
@@ -483,8 +481,7 @@ class ConfiguredRouter:
     def _map_says_responses(self, deployment: ModelDeployment) -> bool:
         """Returns whether LiteLLM's map lists the model as served by Responses only. The map describes OpenAI's own
         servers and Azure's: elsewhere a server of that name may well accept chats."""
-        is_theirs = deployment.api_base in OPENAI_BASES or deployment.provider == AZURE
-        return is_theirs and self.facts(deployment.model, deployment).mode == RESPONSES
+        return is_openais(deployment) and self.facts(deployment.model, deployment).mode == RESPONSES
 
     def asks_anthropic(self, caller: RequestCaller) -> bool:
         """Returns whether requests for Anthropic's models go to Anthropic, with the client's own key. Beside an
@@ -690,12 +687,12 @@ def _sent(
     deployment: ModelDeployment, request: upstreams.UpstreamRequest
 ) -> tuple[upstreams.UpstreamRequest, tool_calls.Names]:
     """Returns the request as sent upstream, and the tools that are sent as functions."""
-    body = request.body
+    body = tool_calls.with_short_ids(request.body) if is_openais(deployment) else request.body
     calls = [call for message in body.get("messages") or () for call in message.get("tool_calls") or ()]
-    if not calls and not body.get("tools") and body.get("tool_choice") is None:
-        return request, {}
-    taken = _taken(deployment, body, calls)
-    return request if taken is body else replace(request, body=taken), _translated(deployment, body)
+    names: tool_calls.Names = {}
+    if calls or body.get("tools") or body.get("tool_choice") is not None:
+        names, body = _translated(deployment, body), _taken(deployment, body, calls)
+    return request if body is request.body else replace(request, body=body), names
 
 
 def _translated(deployment: ModelDeployment, body: Json) -> tool_calls.Names:
