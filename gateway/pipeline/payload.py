@@ -190,12 +190,17 @@ def with_binding(answer: Json, prepared: PreparedRequest, said: Iterable[Json]) 
 def with_possible_thinking(body: Json, native: Json | None, deployment: ModelDeployment) -> tuple[Json, Json | None]:
     """Removes thinking from a body and its native fields where the provider would refuse it: in the middle of a tool
     loop whose last step has no thought, because it was removed or another model took that step. For Claude an effort
-    becomes thinking on its way up."""
+    becomes thinking on its way up, which it does not do where a tool is forced."""
     asked = [fields["thinking"] for fields in (body, native or {}) if "thinking" in fields]
     by_effort = body.get(EFFORT) is not None and upstreams.becomes_thinking(deployment)
-    if not (by_effort or any(map(plain_blocks.is_enabled, asked))) or not plain_blocks.lacks_thoughts(body["messages"]):
+    if not (by_effort or any(map(plain_blocks.is_enabled, asked))):
         return body, native
-    body = {name: value for name, value in body.items() if name != EFFORT} if by_effort else body
+    is_forced = by_effort and body.get("tool_choice") not in (*recall.UNFORCED, "none")
+    lacks_thoughts = plain_blocks.lacks_thoughts(body["messages"])
+    if by_effort and (is_forced or lacks_thoughts):
+        body = {name: value for name, value in body.items() if name != EFFORT}
+    if not lacks_thoughts:
+        return body, native
     return plain_blocks.without_thinking(body), plain_blocks.without_thinking(native) if native is not None else None
 
 

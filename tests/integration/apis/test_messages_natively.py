@@ -222,14 +222,16 @@ def test_s1_7_citations_in_a_stream(house: GatewayProcess, provider: MockProvide
 def test_s10_10_an_effort_is_no_thinking_where_the_last_step_has_no_thought(
     house: GatewayProcess, provider: MockProvider
 ) -> None:
-    """§10.10: in a loop whose step another model took, Anthropic answers only without."""
+    """§10.10: in a loop whose step another model took, and where a tool is forced, Anthropic answers only without."""
     signing(provider, [wire.text("Keeper 12.")])
     call = tool_call("call_1", "weather")
     loop: list[Json] = [USER, assistant(None, tool_calls=[call]), tool_result("call_1", "Rain.")]
     body = {"model": "claude", "max_tokens": 3000, "reasoning_effort": "low"}
     tools = [function_tool("weather", parameters={"type": "object"})]
-    for said, thinks in ((loop, False), ([USER], True)):
-        found = house.post("/chat/completions", json={**body, "messages": said, "tools": tools})
+    named = {"type": "function", "function": {"name": "weather"}}
+    asked: list[tuple[list[Json], Any, bool]] = [(loop, "auto", False), ([USER], "auto", True), ([USER], "none", True)]
+    for said, choice, thinks in (*asked, ([USER], "required", False), ([USER], named, False)):
+        found = house.post("/chat/completions", json={**body, "messages": said, "tools": tools, "tool_choice": choice})
         assert found.status_code == 200, found.text
         assert ("thinking" in provider.last.body) == thinks
 
