@@ -76,6 +76,16 @@ class SessionRecorder:
         self._pending: list[Json] = []
         self._times = StepTimes()
 
+    @property
+    def history(self) -> list[Json]:
+        """The messages so far, as the client would send them with its next one."""
+        answer, pending = self._answer, self._pending
+        if answer is None:
+            return list(self._history)
+        if answer["content"] is None and "tool_calls" not in answer:
+            return [*self._history, *(each for each in pending if each["role"] != "tool")]
+        return [*self._history, answer, *_paired(answer, pending)]
+
     def say(self, *messages: Json) -> None:
         """Adds messages of the client: user messages and tool results."""
         (self._history if self._answer is None else self._pending).extend(messages)
@@ -104,17 +114,13 @@ class SessionRecorder:
         return self._session
 
     def _close(self) -> None:
-        answer, pending = self._answer, self._pending
-        self._answer, self._pending = None, []
-        if answer is None:
+        answer, asked, history = self._answer, self._history, self.history
+        self._answer, self._pending, self._history = None, [], history
+        if answer is None or not (answer["content"] or "tool_calls" in answer):
             return
-        if answer["content"] is None and "tool_calls" not in answer:
-            self._history += [each for each in pending if each["role"] != "tool"]
-            return
-        is_asked = bool(self._history) and self._history[-1]["role"] != "assistant"
-        if is_asked and any(message["role"] == "user" for message in self._history):
-            self._session.steps.append(RecordedStep(self._times.next(self._at), tuple(self._history), answer))
-        self._history = [*self._history, answer, *_paired(answer, pending)]
+        is_asked = bool(asked) and asked[-1]["role"] != "assistant"
+        if is_asked and any(message["role"] == "user" for message in asked):
+            self._session.steps.append(RecordedStep(self._times.next(self._at), tuple(asked), answer))
 
 
 def _paired(answer: Json, pending: Sequence[Json]) -> list[Json]:
@@ -177,19 +183,57 @@ class ClaudeCodeTranscripts:
     def sessions(self, name: str, lines: Iterable[Json]) -> list[RecordedSession]:
         """Returns the session of a file, and one for each sub-agent in it. Leaves out thoughts: only their provider can
         read them."""
-        recorders: dict[object, SessionRecorder] = {}
+        branches: dict[object, _Branches] = {}
         agents: dict[str, object] = {}
         for line in lines:
-            message = line.get("message")
-            if line.get("type") not in SPEAKING_LINES or not isinstance(message, dict) or line.get("isMeta") is True:
+            said = line.get("message")
+            is_said = line.get("type") in SPEAKING_LINES and isinstance(said, dict) and line.get("isMeta") is not True
+            if not is_said and "uuid" not in line:  # titles, snapshots of files
                 continue
             agent = _agent(line, agents)
-            if agent not in recorders:
-                title = name if agent is None else f"{name}:agent-{len(recorders)}"
-                recorders[agent] = SessionRecorder(title, CLAUDE_CODE)
-            _add_line(recorders[agent], line, message)
-        found = [recorder.done() for recorder in recorders.values()]
+            if is_said and agent not in branches:
+                title = name if agent is None else f"{name}:agent-{len(branches)}"
+                branches[agent] = _Branches(SessionRecorder(title, CLAUDE_CODE))
+            if agent in branches:
+                branches[agent].follow(line)
+            if is_said and isinstance(said, dict):
+                _add_line(branches[agent].recorder, line, said)
+        found = [each.recorder.done() for each in branches.values()]
         return [session for session in found if session.steps]
+
+
+class _Branches:
+    """Follows a client that goes back and says something else: a prompt that comes after an older line than the last
+    prompt goes on from what was said there."""
+
+    def __init__(self, recorder: SessionRecorder) -> None:
+        self.recorder = recorder
+        self._prompt, self._prompts = 0, 0
+        self._prompt_of: dict[str, int] = {}
+        """The latest prompt up to a line, 0 before the first."""
+        self._left: dict[int, list[Json]] = {0: []}
+        """The history behind a prompt, when the client went on from there or left it."""
+
+    def follow(self, line: Json) -> None:
+        """Moves to where a line continues; before the line itself is recorded."""
+        parent = line.get("parentUuid", "")
+        behind = self._prompt_of.get(str(parent), self._prompt)
+        if _is_prompt(line):
+            self._left[self._prompt] = self.recorder.history
+            behind = 0 if parent is None else behind
+            if behind != self._prompt and not line.get("isCompactSummary"):  # which replaces the history itself
+                self.recorder.begin_anew(*self._left[behind])
+            self._prompts += 1
+            self._prompt = behind = self._prompts
+        self._prompt_of[str(line.get("uuid"))] = behind
+
+
+def _is_prompt(line: Json) -> bool:
+    """Returns whether a person said it: results of calls at once follow older lines, too."""
+    said = line.get("message")
+    if line.get("type") != "user" or not isinstance(said, dict) or line.get("isMeta") is True:
+        return False
+    return not any(_is(block, "tool_result") for block in parts_of(said.get("content")))
 
 
 def _agent(line: Json, agents: dict[str, object]) -> object:

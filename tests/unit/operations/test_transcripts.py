@@ -91,6 +91,53 @@ def test_s13_12_claude_code(tmp_path: Path) -> None:
     assert said(agent) == [["Look there"]]
 
 
+def test_s13_12_claude_code_goes_back(tmp_path: Path) -> None:
+    """A prompt after an older line than the last one's goes on from there; calls at once, and lines that are no
+    messages, branch without meaning, and what names an unknown line stays where it is."""
+    path = written(
+        tmp_path,
+        "a.jsonl",
+        line("user", "Mend it", 0, parentUuid=None),
+        line("assistant", [use("c1", path="a.py")], 1, of="m1", parentUuid="u0"),
+        line("assistant", [use("c2", path="b.py")], 2, of="m1", parentUuid="u1"),
+        line("user", [result("c1", "one")], 3, parentUuid="u1"),
+        {"type": "progress", "uuid": "p1", "parentUuid": "u1", "sessionId": "s"},
+        line("user", [result("c2", "two")], 4, parentUuid="u2"),
+        line("assistant", [{"type": "text", "text": "Mended."}], 5, of="m2", parentUuid="u4"),
+        line("user", "Also this", 6, parentUuid="u5"),
+        line("assistant", [{"type": "text", "text": "This, too."}], 7, of="m3", parentUuid="u6"),
+        {"type": "system", "uuid": "s1", "parentUuid": "u5", "sessionId": "s"},
+        line("user", "No, that", 8, parentUuid="s1"),
+        line("assistant", [{"type": "text", "text": "That."}], 9, of="m4", parentUuid="u8"),
+        line("user", "More of this", 10, parentUuid="u7"),
+        line("assistant", [{"type": "text", "text": "More."}], 11, of="m5", parentUuid="u10"),
+        line("user", "And", 12, parentUuid="lost"),
+        line("assistant", [{"type": "text", "text": "Yes."}], 13, of="m6", parentUuid="u12"),
+        line("user", "All anew", 14, parentUuid=None),
+        line("assistant", [{"type": "text", "text": "Anew."}], 15, of="m7", parentUuid="u14"),
+        {"type": "system", "subtype": "compact_boundary", "uuid": "s2", "parentUuid": None, "sessionId": "s"},
+        line("user", "This was said so far.", 16, isCompactSummary=True, parentUuid="s2"),
+        line("user", "Go on", 17, parentUuid="u16"),
+        line("assistant", [{"type": "text", "text": "On."}], 18, of="m8", parentUuid="u17"),
+        line("user", "No, further", 19, parentUuid="u16"),
+        line("assistant", [{"type": "text", "text": "Further."}], 20, of="m9", parentUuid="u19"),
+    )
+    (session,) = read_sessions(path, "a.jsonl")
+    begun = ["Mend it", "c1+c2", "=c1", "=c2"]
+    this = [*begun, "Mended.", "Also this", "This, too.", "More of this"]
+    assert said(session) == [
+        ["Mend it"],
+        begun,
+        this[:6],
+        [*begun, "Mended.", "No, that"],
+        this,
+        [*this, "More.", "And"],
+        ["All anew"],
+        ["This was said so far.", "Go on"],
+        ["This was said so far.", "No, further"],
+    ]
+
+
 def item(second: int, **payload: Any) -> Json:
     return {"timestamp": f"2026-03-01T10:00:{second:02}Z", "type": "response_item", "payload": payload}
 
