@@ -279,6 +279,8 @@ def _is(block: Any, kind: str) -> bool:
 
 CODEX = "codex"
 CODEX_ROLES = {"user": "user", "developer": "developer", "system": "system"}
+CODEX_CONTEXT = ("<", "# AGENTS.md")
+"""How messages begin that Codex writes itself as the user."""
 CODEX_CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 
 
@@ -292,6 +294,7 @@ class CodexTranscripts:
     def sessions(self, name: str, lines: Iterable[Json]) -> list[RecordedSession]:
         """Returns the session of a file. Leaves out reasoning: it is encrypted."""
         recorder, system, number = SessionRecorder(name, CODEX), None, 0
+        before: list[list[Json]] = []  # the history before each turn
         for line in lines:
             item = line.get("payload")
             if not isinstance(item, dict):
@@ -309,8 +312,15 @@ class CodexTranscripts:
                 if not said and isinstance(item.get("message"), str):
                     said = [{"role": "user", "content": item["message"]}]
                 recorder.begin_anew(*([system] if system else []), *said)
+            elif item.get("type") == "thread_rolled_back":
+                turns = item.get("num_turns")
+                if isinstance(turns, int) and 0 < turns <= len(before):
+                    recorder.begin_anew(*before[-turns])
+                    del before[-turns:]
             elif kind == "response_item":
                 is_answer = _is_answer(item)
+                if item.get("role") == "user" and not text_in(item.get("content")).startswith(CODEX_CONTEXT):
+                    before.append(recorder.history)
                 number += not is_answer  # any entry of the client ends the answer before it
                 _add_item(recorder, item, number, seconds_of(line.get("timestamp")))
         session = recorder.done()

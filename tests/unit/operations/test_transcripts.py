@@ -181,6 +181,37 @@ def test_s13_12_codex(tmp_path: Path) -> None:
     assert [step.at for step in session.steps] == [0, 2, 4, 48]
 
 
+def test_s13_12_codex_goes_back(tmp_path: Path) -> None:
+    """Turns begin with what a person said; so many turns are taken back."""
+
+    def says(second: int, role: str, text: str) -> Json:
+        return item(second, type="message", role=role, content=[{"type": "text", "text": text}])
+
+    def back(turns: Any) -> Json:
+        return {"type": "event_msg", "payload": {"type": "thread_rolled_back", "num_turns": turns}}
+
+    path = written(
+        tmp_path,
+        "rollout.jsonl",
+        {"type": "session_meta", "payload": {"id": "s"}},
+        says(0, "user", "<environment_context>here</environment_context>"),
+        *(says(2 * turn + role, ("user", "assistant")[role], f"{turn}") for turn in (1, 2, 3) for role in (0, 1)),
+        *map(back, (0, 9, None, "2", 2)),
+        says(10, "user", "Another"),
+        says(11, "assistant", "Yes."),
+        back(1),
+        says(12, "user", "Last"),
+        says(13, "assistant", "Yes."),
+    )
+    (session,) = read_sessions(path, "rollout.jsonl")
+    begun = ["<environment_context>here</environment_context>", "1"]
+    assert said(session)[2:] == [
+        [*begun, "1", "2", "2", "3"],
+        [*begun, "1", "Another"],
+        [*begun, "1", "Last"],
+    ]
+
+
 CHAT: list[Json] = [
     {"role": "system", "content": "Be good"},
     {"role": "user", "content": "Mend it"},
