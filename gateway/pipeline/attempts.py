@@ -725,6 +725,7 @@ class RequestAttempts:
         """Returns one answer: from the prepared target or, if that fails, from the next that may be asked.
         Raises GatewayError: that of the last target asked; see `core/errors`."""
         route, at = AttemptedRoute(self.routes, run), self.settlement.clock.monotonic()
+        failed: tuple[PreparedRequest, errors.GatewayError] | None = None
         if self.routes.has_fallbacks:
             await self._prepare_next(run, route.healthy_models(), route)
         while True:
@@ -735,8 +736,16 @@ class RequestAttempts:
                 with route.trying():
                     return await send(route)
             except errors.GatewayError as error:
-                if type(error) is errors.InvalidRequest and run.withdraw_first_try():
-                    raise  # it was refused while its call was made: nobody was asked (guarantee §7)
+                if type(error) is errors.InvalidRequest and run.withdraw_last_try():
+                    if failed is None:
+                        raise  # it was refused while its call was made: nobody was asked (guarantee §7)
+                    # another provider's lack is no fault of the request: what the last one said counts
+                    prepared, last = failed
+                    run.continue_as(prepared)
+                    if not await self._prepare_next(run, route.next_targets(last), route):
+                        raise last from None
+                    continue
+                failed = run.prepared, error
                 run.failed(error, self.settlement.clock.monotonic())
                 if not await self._prepare_next(run, route.next_targets(error), route, error):
                     raise

@@ -517,12 +517,12 @@ class RequestRun:
         self._attempts[-1] = replace(self._attempts[-1], error=error, ended_at=now)
         self._answer_so_far = partial(UpstreamOutcome, "failed", usage=error.usage)
 
-    def withdraw_first_try(self) -> bool:
-        """Forgets a try that was never sent, and returns True; has no effect if another was sent before it."""
-        is_first = len(self._attempts) == 1
-        if is_first:
-            self._attempts.clear()
-        return is_first
+    def withdraw_last_try(self) -> bool:
+        """Forgets a try that was never sent, and returns True; has no effect if the one before it answered."""
+        is_free = len(self._attempts) == 1 or self._attempts[-2].error is not None
+        if is_free:
+            del self._attempts[-1]
+        return is_free
 
     def book_last_try(self, cost: bill.CallCost | None) -> None:
         """Books the last try's cost (None: it was free), as another follows: it failed, or it was a round of the tool

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from random import Random
 from typing import Any, cast
@@ -12,7 +13,14 @@ from hypothesis import strategies as st
 
 from gateway.core.clock import SystemClock
 from gateway.core.config.setting_sections import RoutingSettings
-from gateway.core.errors import GatewayError, UpstreamInterrupted, UpstreamRefused, UpstreamTimeout, UpstreamUnreachable
+from gateway.core.errors import (
+    GatewayError,
+    InvalidRequest,
+    UpstreamInterrupted,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
 from gateway.core.instrumentation.metrics import GatewayMetrics
 from gateway.core.types.bill import CallCost
 from gateway.core.types.chat import ChatRequest, JsonAnswer, ModelDeployment, ModelFacts, PromptBudget
@@ -192,6 +200,19 @@ async def test_s12_6_each_other_deployment_once_and_what_may_be_charged_is_kept(
         ("answered", None),
         ("ended", None),
     ]
+
+
+@pytest.mark.parametrize("places", [("a", "b", "c"), ("a", "b")])
+async def test_s12_6_a_target_that_lacks_what_is_asked_for_is_passed_over(places: tuple[str, ...]) -> None:
+    """The request is not at fault: others may answer it, else what the last one said counts. That target was not
+    asked, and is on no bill."""
+    sender = Asking(Script(BUSY, InvalidRequest("b has no seed", param="seed")))
+    run = new_run(Places(*places))
+    with nullcontext() if "c" in places else pytest.raises(UpstreamRefused, match="503"):
+        await sender.whole(run)
+    attempted = run.attempted()
+    assert attempted.route == ["gpt-4o", *(f"openai/{name}" for name in places if name != "b")]
+    assert [each.route for each in attempted.attempts] == attempted.route[1:]
 
 
 async def test_s12_6_other_deployments_first_then_again_with_backoff() -> None:
