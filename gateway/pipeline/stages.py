@@ -317,7 +317,7 @@ class UpstreamOutcome:
         of the answer."""
         usage = record.usage
         if usage is not None and not (status == "complete" or record.asked_are_finished):
-            usage = {name: count for name, count in usage.items() if not name.startswith(bill.OF_ANSWER)}
+            usage = bill.of_prompt_alone(usage)
         return cls(status, record.completion(), usage, error)
 
     @property

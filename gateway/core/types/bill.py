@@ -102,6 +102,11 @@ def cache_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
     return read, written
 
 
+def of_prompt_alone(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a usage object counts of the prompt, of an answer that has only begun."""
+    return {name: count for name, count in usage.items() if not name.startswith(OF_ANSWER)}
+
+
 def without_cache(usage: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the usage without its counts of cached tokens, for an API with its own names for `cache_tokens`."""
     return {name: value for name, value in usage.items() if _plain(name) not in OF_PROMPT}

@@ -279,7 +279,9 @@ class HttpChunkStream:
         if not events:
             if isinstance(said, dict | list) and "error" in said:
                 raise refusal(self._status, raw, self._said_headers, self._deployment)
-            raise errors.UpstreamInvalidResponse("The upstream answered a stream request with something else.")
+            fault = errors.UpstreamInvalidResponse("The upstream answered a stream request with something else.")
+            fault.usage = usage_in(said)
+            raise fault
         self._is_stream = True
         written = (each if isinstance(each, bytes) else jsons.dumps(each) for each in events)
         self.replay(b"".join(b"data: %b\n\n" % each for each in written))
@@ -346,13 +348,12 @@ class HttpChunkStream:
             if any(map(says_something, batch)):
                 self._begun = True
                 return
-        if self.done:
-            if any(chunk.get("choices") for chunk in self._first):
-                return
-            fault = errors.UpstreamInvalidResponse("The upstream ended its stream without any choices.")
-            fault.usage = next(filter(None, map(usage_in, reversed(self._first))), None)
-            raise fault
-        raise errors.UpstreamInterrupted(CLOSED)
+        if self.done and any(chunk.get("choices") for chunk in self._first):
+            return
+        ended = errors.UpstreamInvalidResponse("The upstream ended its stream without any choices.")
+        fault = ended if self.done else errors.UpstreamInterrupted(CLOSED)
+        fault.usage = next(filter(None, map(usage_in, reversed(self._first))), None)
+        raise fault
 
     async def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:
         """Yields chunks as they arrive together, until `[DONE]`, or until the connection is closed in good order.

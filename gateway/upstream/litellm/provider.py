@@ -499,8 +499,7 @@ class LitellmChunkStream:
         said = (getattr(part, "usage", None) for part in getattr(self._response, "chunks", ()))
         if self._first is not None and (usage := next(filter(None, said), None)) is not None:
             # litellm keeps it for the end of the stream: of an answer that breaks off this alone is known
-            prompt = {**usage.model_dump(exclude_none=True), "completion_tokens": 0}
-            self._first.setdefault("usage", bill.sound(prompt))
+            self._first.setdefault("usage", bill.sound(bill.of_prompt_alone(usage.model_dump(exclude_none=True))))
         self._call.wire.patience = deployment.idle_timeout
 
     async def batches(self) -> AsyncGenerator[list[dict[str, Any]], None]:

@@ -118,22 +118,26 @@ def test_s7_answers_that_are_none(
     assert stored(one_gateway, answer.headers["x-request-id"])["status"] == "failed"
 
 
-@BOTH
+@pytest.mark.parametrize(
+    ("streamed", "end"), [(False, None), (True, None), (True, b"data: [DONE]\n\n"), (True, b"")],
+    ids=["whole", "whole in place of a stream", "streamed", "broken off"],
+)  # fmt: skip
 @pytest.mark.parametrize(
     "choices", [[], None, [{"index": 0, "finish_reason": "stop"}]], ids=["no choices", "null", "no message"]
 )
 def test_s6_what_an_answer_without_choices_used_is_on_the_bill(
-    one_gateway: GatewayProcess, upstream: MockUpstream, choices: Any, streamed: bool
+    one_gateway: GatewayProcess, upstream: MockUpstream, choices: Any, streamed: bool, end: bytes | None
 ) -> None:
     """A filter, or thoughts that took all the room: the provider charges what it reports, not what is counted here."""
     usage = {"prompt_tokens": 50, "completion_tokens": 700, "total_tokens": 750}
     answer = {"id": "x", "model": "m", "choices": choices, "usage": usage}
-    if streamed:
-        upstream.reply(raw_sse=b"data: %s\n\ndata: [DONE]\n\n" % json.dumps({**answer, "choices": []}).encode())
+    if end is not None:
+        upstream.reply(raw_sse=b"data: %s\n\n%b" % (json.dumps({**answer, "choices": []}).encode(), end))
     else:
         upstream.reply(json={**answer, "object": "chat.completion"})
     failed = ask(one_gateway, streamed)
-    assert (failed.status_code, failed.json()["error"]["code"]) == (502, "upstream_invalid_response")
+    code = "upstream_interrupted" if end == b"" else "upstream_invalid_response"
+    assert (failed.status_code, failed.json()["error"]["code"]) == (502, code)
     billed = stored(one_gateway, failed.headers["x-request-id"])["response_metadata"]
     assert (billed["usage"], billed["cost"]["estimated"]) == (usage, False)
 

@@ -43,6 +43,7 @@ from gateway.core.formats.anthropic.serializer import (
 )
 from gateway.core.formats.tool_calls import CallIds
 from gateway.core.jsons import Json
+from gateway.core.types.bill import of_prompt_alone
 from gateway.core.types.items import ANTHROPIC_BLOCKS, ANTHROPIC_EVENTS, with_plain_text
 
 Events = list[Json]
@@ -471,8 +472,8 @@ class MessageChunks:
         self._envelope |= {"id": str(message.get("id")), "model": message.get("model")}
         self._usage = object_of(message.get("usage"))
         chunk = self._chunk({"role": "assistant", "content": ""})
-        if usage := usage_of({**self._usage, "output_tokens": 0}):  # of an answer that breaks off this alone is known
-            chunk["usage"] = usage
+        if usage := usage_of(self._usage):  # of an answer that breaks off this alone is known
+            chunk["usage"] = of_prompt_alone(usage)
         return [{**chunk, **envelope_of(message)}]
 
     def _begin(self, place: int, block: Json) -> list[Json]:
