@@ -254,6 +254,21 @@ def upstream(module_upstream: MockUpstream) -> Iterator[MockUpstream]:
     assert not found, "the upstream was sent invalid requests"
 
 
+@pytest.fixture(scope="module")
+def module_elsewhere(kinds: Kinds) -> Iterator[MockUpstream]:
+    """The module's second upstream; tests take `elsewhere`."""
+    with kinds[1]() as mock:
+        yield mock
+
+
+@pytest.fixture
+def elsewhere(module_elsewhere: MockUpstream) -> Iterator[MockUpstream]:
+    """Another provider, as new. At the end of the test nothing invalid may have been sent to it, either."""
+    module_elsewhere.clear()
+    yield module_elsewhere
+    assert not module_elsewhere.violations
+
+
 @pytest.fixture
 def listening() -> Iterator[MockUpstream]:
     """A mock upstream on a port, for commands: they are processes of their own."""

@@ -22,19 +22,12 @@ EMBEDDINGS: Json = {"model": "small", "input": "hi"}
 BODIES = {"chat/completions": CHAT, "responses": RESPONSE, "messages": CHAT, "embeddings": EMBEDDINGS}
 
 
-@pytest.fixture(scope="module")
-def module_trap() -> Iterator[MockUpstream]:
-    with MockUpstream() as mock:
-        yield mock
-
-
 @pytest.fixture
-def trap(module_trap: MockUpstream) -> Iterator[MockUpstream]:
+def trap(elsewhere: MockUpstream) -> Iterator[MockUpstream]:
     """A host that nobody configured; a test fails if anything comes there."""
-    module_trap.clear()
-    yield module_trap
-    assert not module_trap.requests
-    assert not module_trap.connections_open
+    yield elsewhere
+    assert not elsewhere.requests
+    assert not elsewhere.connections_open
 
 
 def settings_of_baited(_: MockUpstream) -> dict[str, Any]:

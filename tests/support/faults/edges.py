@@ -2,12 +2,12 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 
 from gateway.core.formats.anthropic.message_events import TYPES
-from tests.support.answers import Json, exact
+from tests.support.answers import Json, exact, user
 from tests.support.messages import EVENT, MESSAGE, events_of
 from tests.support.sse import without_comments
 from tests.support.strict_responses import check_response, read_events
@@ -34,64 +34,42 @@ class Streamed:
     ident: str
 
 
-class Edge(Protocol):
-    """An API, from its client's side."""
-
-    name: str
-    path: str
-    headers: dict[str, str]
-
-    def asked(self, text: str) -> Json:
-        """A request in its plainest form, without a model."""
-
-    def error(self, answer: httpx.Response) -> Told:
-        """The error that an answer is; fails where its shape is not the API's."""
-
-    def text(self, answer: httpx.Response, *, strictly: bool) -> str:
-        """What a whole answer says.
-
-        Args:
-            strictly: the SDK's own model must take it.
-        """
-
-    def stream(self, answer: httpx.Response, *, strictly: bool) -> Streamed:
-        """What a stream says, and how it ends."""
-
-
 def _openais(answer: httpx.Response) -> Told:
     body = answer.json()
-    error = body["error"]
     # What came from the upstream in this shape is as it came; what the gateway says has all four.
-    assert isinstance(error, dict), body
-    assert isinstance(error.get("message"), str) or "message" in error, body
-    return Told(str(error.get("message")), str(error.get("type")), error.get("code"), body)
+    assert isinstance(body["error"], dict), body
+    assert "message" in body["error"], body
+    return _told_openais(body)
 
 
 class Chat:
-    """Chat completions."""
+    """Chat completions, from its client's side. `strictly`: the SDK's own model must take an answer."""
 
     name, path = "chat", "/chat/completions"
     headers: dict[str, str] = {}  # noqa: RUF012
 
     def asked(self, text: str) -> Json:
-        return {"messages": [{"role": "user", "content": text}]}
+        """A request in its plainest form, without a model."""
+        return {"messages": [user(text)]}
 
     def error(self, answer: httpx.Response) -> Told:
+        """The error that an answer is; fails where its shape is not the API's."""
         return _openais(answer)
 
     def text(self, answer: httpx.Response, *, strictly: bool) -> str:
+        """What a whole answer says."""
         message = answer.json()["choices"][0].get("message") or {}
         return str(message.get("content"))
 
     def stream(self, answer: httpx.Response, *, strictly: bool) -> Streamed:
+        """What a stream says, and how it ends."""
         blocks = without_comments(answer.text).removesuffix("\n\n").split("\n\n")
         is_whole = blocks[-1] == "data: [DONE]"
         events = [exact(each.removeprefix("data: ")) for each in blocks[: -1 if is_whole else None]]
         error = None
         if not is_whole:
-            said = json.loads(blocks[-1].removeprefix("data: "))
+            error = _told_openais(json.loads(blocks[-1].removeprefix("data: ")))
             events.pop()
-            error = _told_openais(said)
         text = "".join(str((c.get("delta") or {}).get("content") or "") for each in events for c in each["choices"][:1])
         return Streamed(text, error, events[0]["id"] if events else "")
 
@@ -148,7 +126,7 @@ class Messages:
     name, path, headers = "messages", "/messages", ANTHROPIC_VERSION
 
     def asked(self, text: str) -> Json:
-        return {"max_tokens": 100, "messages": [{"role": "user", "content": text}]}
+        return {"max_tokens": 100, "messages": [user(text)]}
 
     def error(self, answer: httpx.Response) -> Told:
         told = self._told(answer.json())
@@ -188,4 +166,5 @@ class Messages:
         return Told(error["message"], error["type"], error.get("code"), body)
 
 
+Edge = Chat | Responses | Messages
 EDGES: dict[str, Edge] = {edge.name: edge for edge in (Chat(), Responses(), Messages())}

@@ -1,7 +1,6 @@
 """Several deployments of one model: which is asked, and what happens when one fails (guarantee §12.5, §12.8)."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -9,7 +8,6 @@ import pytest
 
 from tests.support.answers import Json, assistant, chat, user
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
-from tests.support.gateway_here import UpstreamHere
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.process import wait_until
@@ -18,24 +16,14 @@ from tests.support.scraping import scrape, total
 WINDOWS = {"one": 600, "two": 3000}
 
 
-@pytest.fixture(scope="module")
-def module_other() -> Iterator[MockUpstream]:
-    """A second provider."""
-    with UpstreamHere() as server:
-        yield server
-
-
 @pytest.fixture
 def one(upstream: MockUpstream) -> MockUpstream:
     return upstream
 
 
 @pytest.fixture
-def two(module_other: MockUpstream) -> Iterator[MockUpstream]:
-    module_other.clear()
-    yield module_other
-    assert not module_other.violations
-    module_other.clear()
+def two(elsewhere: MockUpstream) -> MockUpstream:
+    return elsewhere
 
 
 def entries(name: str, *places: MockUpstream, params: Any = ({}, {}), info: Any = ({}, {})) -> list[Json]:
@@ -52,9 +40,9 @@ def entries(name: str, *places: MockUpstream, params: Any = ({}, {}), info: Any 
 
 @pytest.fixture(scope="module")
 def module_routed(
-    module_start_gateway: GatewayFactory, module_upstream: MockUpstream, module_other: MockUpstream
+    module_start_gateway: GatewayFactory, module_upstream: MockUpstream, module_elsewhere: MockUpstream
 ) -> GatewayProcess:
-    both = module_upstream, module_other
+    both = module_upstream, module_elsewhere
     orders = {"order": 1}, {"order": 2}
     windows = [SMALL_MODEL_INFO | {"max_input_tokens": WINDOWS[name]} for name in ("one", "two")]
     listed = [

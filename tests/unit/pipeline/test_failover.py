@@ -1,6 +1,5 @@
 """§12.6, §12.7: other tries and other models, before anything of an answer has gone to the client."""
 
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +12,6 @@ from tests.support.command import gateway_command
 from tests.support.documents import lamps, prompt_tokens
 from tests.support.factory import SMALL_MODEL_INFO, GatewayFactory
 from tests.support.failing_over import APIS, HELLO, RESTING, ask, bill_of, entry, failing, is_whole, show
-from tests.support.gateway_here import UpstreamHere
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_provider import MockProvider
 from tests.support.mock_upstream import MockUpstream
@@ -23,19 +21,6 @@ from tests.support.reply import Reply
 pytestmark = pytest.mark.in_turn("stream")
 
 LIMITED, ADMIN = "sk-gateway-limited", "sk-gateway-any"
-
-
-@pytest.fixture(scope="module")
-def module_elsewhere() -> Iterator[MockUpstream]:
-    with UpstreamHere() as mock:
-        yield mock
-
-
-@pytest.fixture
-def elsewhere(module_elsewhere: MockUpstream) -> MockUpstream:
-    """Another provider."""
-    module_elsewhere.clear()
-    return module_elsewhere
 
 
 @pytest.fixture(scope="module")
