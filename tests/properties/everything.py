@@ -12,6 +12,7 @@ from gateway.core.ids import new_id
 from gateway.core.types.memory import NewSegment, SummarySegment
 from gateway.core.types.turn import LedgerEntry
 from gateway.pipeline.features.rolling_summaries import turns_of
+from tests.properties import talks
 from tests.properties.cases import Case, Json, answer, as_pinned, attachment, some_pinned, tool_step, tools, user
 from tests.properties.checks import append, memory, tokens
 from tests.properties.checks.budget import check_refusal
@@ -32,24 +33,11 @@ PROFILES: Json = {"core": "You help.", "tools": "Call search.", "modes": {mode: 
 
 
 @dataclass
-class Talk:
-    """A conversation as its client keeps it, and what was forwarded of it; indexes are those of `view`."""
+class Talk(talks.Talk):
+    """With what the features keep of it; indexes are those of `view`."""
 
-    seed: int
-    rng: random.Random
-    way: str
-    budget: int
-    system: list[Json]
-    definitions: list[Json]
-    memory: str
-    view: list[Json] = field(default_factory=list)
-    pinned: set[int] = field(default_factory=set)
-    attached: list[Json] = field(default_factory=list)
+    memory: str = "extracts"
     things: list[Json] = field(default_factory=list)
-    conversation: str | None = None
-    before: Seen | None = None
-    standing: dict[int, list[Json]] = field(default_factory=dict)
-    left: set[int] = field(default_factory=set)
     summarized: dict[str, str] = field(default_factory=dict)
     """Of each summary: the last words that it covers."""
     documents: list[str] = field(default_factory=list)
@@ -95,7 +83,8 @@ class Everything:
         system = [{"role": "system", "content": words(rng, 12)}] if rng.random() < 0.5 else []
         definitions = tools(rng) if rng.random() < 0.6 else []
         way = rng.choice(("id", "session", "all", "all by id"))
-        talk = Talk(seed, rng, way, rng.choice(BUDGETS), system, definitions, rng.choice(MEMORIES))
+        budget, kept = rng.choice(BUDGETS), rng.choice(MEMORIES)
+        talk = Talk(seed, rng, budget, way, system=system, definitions=definitions, memory=kept)
         for number in range(requests):
             if talk.outcomes["asked"] >= requests or not await self._turn(talk, number):
                 break
