@@ -10,8 +10,8 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.support.answers import Json, assistant, conversation_of, read_stream, user
-from tests.support.factory import ClientFactory
+from tests.support import tool_loop
+from tests.support.answers import Json, assistant, read_stream, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -20,32 +20,12 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "argumen
 OTHER = {"id": "c2", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Chur"}'}}
 
 
-class Talk:
+class Talk(tool_loop.Talk):
     """One conversation, by chats and by items."""
-
-    def __init__(self, client: OpenAI, upstream: MockUpstream) -> None:
-        self.client = client
-        self.upstream = upstream
-        self.id = ""
 
     def begin(self, *items: Any) -> "Talk":
         self.id = self.client.conversations.create(items=list(items)).id
         return self
-
-    def ask(self, *messages: Any, reply: Any = None, **more: Any) -> Any:
-        """A chat by the conversation's id; `reply` is the model's text or message."""
-        if reply is not None:
-            self.upstream.reply(**({"text": reply} if isinstance(reply, str) else {"message": reply}))
-        named = {"conversation": self.id} if self.id else {}
-        answer: Any = self.client.chat.completions.create(
-            model="gpt-4o", messages=list(messages), extra_body={**named, **more}
-        )
-        self.id = conversation_of(answer)
-        return answer
-
-    @property
-    def forwarded(self) -> list[Json]:
-        return self.upstream.forwarded
 
     def items(self, **query: Any) -> list[Json]:
         """All items over all pages, the oldest first."""
@@ -62,8 +42,8 @@ class Talk:
 
 
 @pytest.fixture
-def talk(gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> Talk:
-    return Talk(make_client(gateway), upstream)
+def talk(client: OpenAI, upstream: MockUpstream) -> Talk:
+    return Talk(client, upstream)
 
 
 def said(item: Json) -> Any:

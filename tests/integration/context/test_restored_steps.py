@@ -9,46 +9,29 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.support.answers import Json, assistant, bill_of, conversation_of, user
+from tests.support import tool_loop
+from tests.support.answers import Json, assistant, user
 from tests.support.factory import SMALL_MODEL_INFO, ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.tool_loop import ASK, LOOP, TOOLS, call, calls, result
+from tests.support.tool_loop import ASK, LOOP, call, calls, result
 
 SAID = [ASK, LOOP[3]]
 SECOND, THIRD, FOURTH = user("And tomorrow?"), user("Sure?"), user("And in Basel?")
 
 
-class Talk:
-    """One conversation by id; with tools or without, as each request says."""
-
-    def __init__(self, client: OpenAI, upstream: MockUpstream) -> None:
-        self.client, self.upstream = client, upstream
-        self.id: str | None = None
-
-    def send(self, *messages: Json, tools: bool, reply: Json | None = None, model: str = "gpt-4o", **more: Any) -> Json:
-        """Sends messages, answered by `reply`; returns the bill."""
-        if reply is not None:
-            self.upstream.reply(message=reply)
-        options: Any = {"model": model, "messages": list(messages)}
-        options["extra_body"] = {**({"conversation": self.id} if self.id else {}), **more}
-        answer = self.client.chat.completions.create(**options, **({"tools": TOOLS} if tools else {}))
-        self.id = conversation_of(answer)
-        return bill_of(answer)
+class Talk(tool_loop.Talk):
+    """With tools or without, as each request says."""
 
     def run_once(self, content: str = "12 degrees, rain", **more: Any) -> None:
         """A turn with one tool step."""
-        self.send(ASK, tools=True, reply=LOOP[1], **more)
-        self.send(result("c1", content), tools=True, reply=LOOP[3], **more)
-
-    @property
-    def forwarded(self) -> list[Json]:
-        return self.upstream.forwarded
+        self.send(ASK, reply=LOOP[1], **more)
+        self.send(result("c1", content), reply=LOOP[3], **more)
 
 
 @pytest.fixture
-def talk(gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> Talk:
-    return Talk(make_client(gateway), upstream)
+def talk(client: OpenAI, upstream: MockUpstream) -> Talk:
+    return Talk(client, upstream)
 
 
 def items(message: Json) -> list[tuple[str, str]]:
@@ -151,7 +134,7 @@ def test_s3_3_a_conversation_that_continues_by_itself(upstream: MockUpstream, cl
             continue
         assert (one[:2], alone.id) == ([ask, assistant(said)], talk.id)
         assert [body for _, body in items(one[2])] == ["12 degrees, rain"]
-        alone.id = None
+        alone.id = ""
         alone.send(ask, assistant(said), SECOND, assistant("sun"), THIRD, tools=False)
         assert alone.forwarded == [*one, assistant("sun"), THIRD]
 

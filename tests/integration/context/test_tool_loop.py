@@ -5,36 +5,14 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.support.answers import Json, assistant, bill_of, conversation_of, read_stream, stored_of, user
-from tests.support.factory import ClientFactory
+from tests.support.answers import Json, assistant, read_stream, stored_of, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
-from tests.support.tool_loop import ASK, LOOP, TOOLS, call, calls, result
+from tests.support.tool_loop import ASK, LOOP, TOOLS, Talk, call, calls, result
 
 
-class Loop:
-    """One conversation under way, by id."""
-
-    def __init__(self, client: OpenAI, upstream: MockUpstream) -> None:
-        self.client = client
-        self.upstream = upstream
-        self.id: str | None = None
-
-    def send(self, *messages: Json, reply: Json | None = None, **more: Any) -> Json:
-        """Sends messages, answered by `reply`; returns the answer's extra fields; `forwarded` is what went up."""
-        if reply is not None:
-            self.upstream.reply(message=reply)
-        body = {} if self.id is None else {"conversation": self.id}
-        options: Any = {"model": "gpt-4o", "messages": list(messages), "extra_body": {**body, **more}}
-        if "tools" not in more:
-            options["tools"] = TOOLS
-        answer = self.client.chat.completions.create(**options)
-        self.id = conversation_of(answer)
-        return bill_of(answer)
-
-    @property
-    def forwarded(self) -> list[Json]:
-        return self.upstream.forwarded
+class Loop(Talk):
+    """One conversation under way."""
 
     def run_once(self) -> None:
         """The whole of `LOOP`, by deltas."""
@@ -43,8 +21,8 @@ class Loop:
 
 
 @pytest.fixture
-def loop(gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory) -> Loop:
-    return Loop(make_client(gateway), upstream)
+def loop(client: OpenAI, upstream: MockUpstream) -> Loop:
+    return Loop(client, upstream)
 
 
 @pytest.mark.parametrize("by_id", [True, False])
