@@ -70,6 +70,20 @@ async def test_s1_text(provider: respx.Route, stream: bool) -> None:
     assert "sk-operators-own" not in str(request.url)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_s1_a_prompt_that_is_blocked_was_filtered(provider: respx.Route, stream: bool) -> None:
+    """§1: there is no candidate, and no finish reason; the stream is whole all the same."""
+    blocked = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": wire.usage(10, 0)}
+    provider.mock(httpx.Response(200, content=wire.event(blocked)) if stream else httpx.Response(200, json=blocked))
+    if stream:
+        choice, usage = await streamed(deployment(PRO))
+    else:
+        body = (await complete(deployment(PRO))).body
+        choice, usage = body["choices"][0], body["usage"]
+    assert (choice["finish_reason"], choice["message"]["content"] or "") == ("content_filter", "")
+    assert usage["prompt_tokens"] == 10
+
+
 async def test_s1_9_bytes_that_are_no_text_cost_no_answer(provider: respx.Route) -> None:
     raw = json.dumps(wire.answer(wire.text("Rain, *."))).encode().replace(b"*", b"\xff\xc3")
     provider.mock(httpx.Response(200, headers={"content-type": "application/json"}, content=raw))

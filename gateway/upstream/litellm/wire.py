@@ -31,7 +31,7 @@ TEXTS = ("application/json", "text/event-stream")
 """Prefixes of the content types of textual answers."""
 MAX_LINE_BYTES = 32 * 2**20
 """Limit of one line of a stream."""
-END_MARK = re.compile(rb'(?<!\\)"finishReason"\s*:\s*"(?!FINISH_REASON_UNSPECIFIED)([A-Z_]+)"')
+END_MARK = re.compile(rb'(?<!\\)"(?:finish|block)Reason"\s*:\s*"(?![A-Z]+_REASON_UNSPECIFIED)([A-Z_]+)"')
 END_MARK_BYTES = 64
 """Bytes of one piece that are searched again with the next: more than `END_MARK` matches."""
 
@@ -47,7 +47,8 @@ class GatewayTransport(httpx.AsyncBaseTransport):
 
     litellm rewords errors and loses headers, so an error answer is stored here as the gateway's own `fault`. litellm
     ends a broken stream of Gemini's cleanly and calls most of its failures a `stop`, so `ended_by` is the last
-    `finishReason` that went by, or empty. `patience` is how many seconds the next piece of an answer may take.
+    `finishReason` that went by, or the `blockReason` of a prompt, or empty. `patience` is how many seconds the next
+    piece of an answer may take.
     """
 
     def __init__(self, client: httpx.AsyncClient, deployment: ModelDeployment) -> None:
