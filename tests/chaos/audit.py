@@ -10,7 +10,9 @@ from tests.support.postgres import Postgres
 
 UNBILLED = "SELECT id FROM messages WHERE request_id NOT IN (SELECT request_id FROM ledger)"
 UNASKED = """SELECT request_id FROM ledger WHERE status = 'complete' AND conversation_id IS NOT NULL
-    AND request_id NOT IN (SELECT request_id FROM messages WHERE role IN ('user', 'tool'))"""
+    AND request_id NOT IN (SELECT a.request_id FROM messages a JOIN messages q ON q.id = a.parent_id
+        WHERE a.role = 'assistant' AND q.role IN ('user', 'tool'))"""
+"""The question may be another request's: a client that lost its answer asks again."""
 UNANSWERED = """SELECT request_id FROM ledger WHERE status = 'complete' AND conversation_id IS NOT NULL
     AND request_id NOT IN (SELECT request_id FROM messages WHERE role = 'assistant')"""
 UNKEPT = """SELECT request_id FROM ledger WHERE status = 'complete' AND conversation_id IS NOT NULL
