@@ -1,6 +1,6 @@
 """The meter: what a request would have cost without a gateway, beside what it was billed (guarantee §6)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -52,6 +52,107 @@ class MeteredRequest:
     has_new_head: Callable[[], bool] = bool  # False
 
 
+@record
+class _MeteredPrompt:
+    """A prompt beside the one that the client would have had without a gateway, in the upstream's tokens.
+
+    Attributes:
+        branch: the sums of its branch until now, if any.
+        before: the previous prompt that the provider may have cached.
+        is_back: another model was asked meanwhile, and may have had a pass.
+        scale: the upstream's tokens for one that the gateway counts.
+        sent, left: tokens that were sent, and left out.
+        reads: the figures of cached tokens in its usage; empty if it names none.
+    """
+
+    request: MeteredRequest
+    branch: bill.BranchCosts | None
+    before: bill.BranchCosts | bill.OtherPrompt | None
+    is_back: bool
+    scale: float
+    sent: int
+    left: int
+    reads: Sequence[int]
+
+    @classmethod
+    def of(cls, request: MeteredRequest, branch: bill.BranchCosts | None) -> "_MeteredPrompt":
+        sent, left = bill.figure(request.usage, "prompt_tokens"), request.left
+        scale = sent / request.counted if request.counted else 1.0
+        tokens = round(scale * left.tokens) if left is not None else 0
+        before = _latest_of(branch, request.model, request.at)
+        is_back = before is not branch
+        if left is not None and before is not None and not is_back:  # what was metered before is not estimated again
+            if request.rewritten and left.gained is not None:
+                tokens = before.prompt_tokens + round(scale * left.gained) - sent
+            elif not request.rewritten and left.change is not None and before.left_tokens > 0:
+                tokens = before.left_tokens + round(scale * left.change)
+        reads = bill.reported_counts(request.usage, reads=True)
+        return cls(request, branch, before, is_back, scale, sent, tokens, reads)
+
+    @property
+    def whole(self) -> int:
+        """Tokens of the client's own prompt."""
+        return self.sent + self.left
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether it differs from the client's own, or the previous one did."""
+        return bool(self.left or self.request.rewritten or (self.before is not None and self.before.left_tokens))
+
+    @property
+    def _sent_before(self) -> int:
+        return self.before.prompt_tokens - self.before.left_tokens if self.before is not None else 0
+
+    @property
+    def _unchanged(self) -> int:
+        """Tokens before what a pass changed."""
+        return round(self.scale * self.request.left.unchanged) if self.request.left is not None else self._sent_before
+
+    @property
+    def _head(self) -> int:
+        return round(self.scale * self.request.head)
+
+    def is_cold(self, *, is_expired: bool) -> bool:
+        """Returns whether the previous prompt had left its provider's cache, as far as what was read shows; else by the
+        time (`is_expired`)."""
+        request = self.request
+        promised = self._unchanged if request.rewritten else self._sent_before
+        least = MIN_HEAD_TOKENS if request.rewritten else prompt_cache.MIN_CACHED_TOKENS
+        if not self.reads or self.is_back or promised < least or (request.rewritten and not request.idle):
+            return is_expired or self.before is None
+        read = max(self.reads)
+        if not read:
+            return True
+        # With its tools and system messages other conversations begin, too, and keep these in the cache.
+        is_own = read > self._head + prompt_cache.BLOCK
+        is_short = prompt_cache.fell_short(min(promised, self._sent_before), read)
+        if is_expired:
+            return is_short or not is_own
+        return request.idle and is_short and not (is_own or request.rewritten)
+
+    def cached(self, *, is_cold: bool, is_expired: bool) -> tuple[int, int]:
+        """Returns how many tokens are read from the cache: of the client's own prompt, and of the one that was sent."""
+        request, left, most = self.request, self.request.left, max(self.reads, default=0)
+        if self.branch is None and most and left is not None and left.latest and not is_expired:
+            # A client that changes its messages at each step: all but the latest of them was cached.
+            return max(0, self.whole - round(self.scale * left.latest)), most
+        whole, sent = (0, 0) if is_cold or self.before is None else (self.before.prompt_tokens, self._sent_before)
+        kept = self.branch.sent.kept if self.branch is not None and self.branch.sent is not None else 0
+        if 0 < kept < sent and not self.is_back:
+            # Its client has breakpoints only so far: what follows is paid in full each time.
+            whole, sent = kept if kept <= self._head + prompt_cache.BLOCK else whole - (sent - kept), kept
+        if request.rewritten and left is not None:
+            sent = min(sent, self._unchanged)
+        if self.reads and not self.is_back and most < whole / 2 and request.has_new_head():
+            whole = most  # a direct request would not have read more, either
+            sent = min(sent, whole)
+        if self.is_back or (
+            request.rewritten and self.reads
+        ):  # what stayed is read only if a breakpoint is near its end
+            sent = min(sent, most)
+        return whole, sent
+
+
 def metered(
     request: MeteredRequest, note: bill.EconomyNote, before: bill.BranchCosts | None, *, is_reported: bool = True
 ) -> tuple[dict[str, Any], bill.BranchCosts]:
@@ -61,77 +162,34 @@ def metered(
     nothing was left out since the branch began, both are equal to the digit.
 
     `before`: the branch's sums until now, if any; `is_reported`: `economics` is wanted; else it is {}."""
-    usage, left, model, rewritten = request.usage, request.left, request.model, request.rewritten
-    prompt = bill.figure(usage, "prompt_tokens")
-    scale = prompt / request.counted if request.counted else 1.0
-    tokens = round(scale * left.tokens) if left is not None else 0
-    known = _latest_of(before, model, request.at)
-    is_back = known is not before  # another model was asked meanwhile, and may have had a pass
-    if left is not None and known is not None and not is_back:  # what was metered before is not estimated again
-        if rewritten and left.gained is not None:
-            tokens = known.prompt_tokens + round(scale * left.gained) - prompt
-        elif not rewritten and left.change is not None and known.left_tokens > 0:
-            tokens = known.left_tokens + round(scale * left.change)
-    reads = bill.reported_counts(usage, reads=True)
+    usage, prompt, added = request.usage, _MeteredPrompt.of(request, before), ZERO
     writes = any(bill.reported_counts(usage, reads=False))
-    changes = bool(tokens or rewritten or (known is not None and known.left_tokens))
-    charged = partial(_rates, usage, request.prices, reads=bool(reads), writes=writes)
-    rates = charged(prompt + tokens) if changes or note.clearable else None
-    added = ZERO
-    is_cold = note.is_cold or known is None
-    cached = known.prompt_tokens - known.left_tokens if known is not None else 0
-    stayed = round(scale * left.unchanged) if rewritten and left is not None else cached
-    least = MIN_HEAD_TOKENS if rewritten else prompt_cache.MIN_CACHED_TOKENS
-    if reads and not is_back and stayed >= least and (request.idle or not rewritten):
-        is_cold = _was_cold(request, note, max(reads), min(stayed, cached), round(scale * request.head))
-    if changes and rates is not None and prompt:
-        whole = 0 if is_cold or known is None else known.prompt_tokens
-        sent = 0 if is_cold or known is None else known.prompt_tokens - known.left_tokens
-        if before is not None and before.sent is not None and 0 < before.sent.kept < sent and not is_back:
-            # Its client has breakpoints only so far: what follows is paid in full each time.
-            is_head = before.sent.kept <= round(scale * request.head) + prompt_cache.BLOCK
-            whole = before.sent.kept if is_head else whole - (sent - before.sent.kept)
-            sent = before.sent.kept
-        if rewritten and left is not None:
-            sent = min(sent, round(scale * left.unchanged))
-        if reads and not is_back and max(reads) < whole / 2 and request.has_new_head():
-            whole = max(reads)  # a direct request would not have read more, either
-            sent = min(sent, whole)
-        if is_back or (rewritten and reads):  # what stayed is read only if a breakpoint is near its end
-            sent = min(sent, max(reads, default=0))
-        if before is None and any(reads) and left is not None and left.latest and not note.is_cold:
-            # A client that changes its messages at each step: all but the latest of them was cached.
-            whole, sent = max(0, prompt + tokens - round(scale * left.latest)), max(reads)
-        own = charged(prompt) or rates
-        added = cost.rounded(cost.EXACT_MONEY.subtract(rates.prompt(prompt + tokens, whole), own.prompt(prompt, sent)))
+    charged = partial(_rates, usage, request.prices, reads=bool(prompt.reads), writes=writes)
+    rates = charged(prompt.whole) if prompt.is_changed or note.clearable else None
+    is_cold = prompt.is_cold(is_expired=note.is_cold)
+    if prompt.is_changed and rates is not None and prompt.sent:
+        whole, sent = prompt.cached(is_cold=is_cold, is_expired=note.is_cold)
+        own = charged(prompt.sent) or rates
+        added = cost.rounded(
+            cost.EXACT_MONEY.subtract(rates.prompt(prompt.whole, whole), own.prompt(prompt.sent, sent))
+        )
     direct = max(ZERO, request.primary + added)
-    report = _report(request, note, direct, round(scale * request.bounced), charged) if is_reported else {}
+    bounced = round(prompt.scale * request.bounced)
+    report = _report(request, note, direct, bounced, charged) if is_reported else {}
     if is_reported and note.mode == bill.OBSERVE:
         report["estimated_saving"] = _usd(_estimated(note, rates, is_cold=is_cold))
     sums = before or NOTHING_SPENT
     return report, bill.BranchCosts(
-        model,
-        prompt + tokens,
-        tokens,
+        request.model,
+        prompt.whole,
+        prompt.left,
         sums.direct + direct,
         sums.billed + request.billed,
         note.clearable,
         cut=sums.cut,
         bounced=sums.bounced,
-        others=_others(sums, model),
+        others=_others(sums, request.model),
     )
-
-
-def _was_cold(request: MeteredRequest, note: bill.EconomyNote, read: int, promised: int, head: int) -> bool:
-    """Returns whether a conversation's prompt had left its provider's cache, as far as what was read shows. With its
-    tools and system messages (`head` tokens) other conversations begin, too, and keep these in the cache.
-    `promised`: tokens that are read if the cache still holds them."""
-    if not read:
-        return True
-    is_own, is_short = read > head + prompt_cache.BLOCK, prompt_cache.fell_short(promised, read)
-    if note.is_cold:
-        return is_short or not is_own
-    return request.idle and is_short and not (is_own or request.rewritten)
 
 
 def _report(
