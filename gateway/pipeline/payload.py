@@ -15,13 +15,13 @@ thoughts that come from a client and were never stored, only the client knows th
 before them is changed here.
 """
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 from itertools import accumulate, takewhile
 from typing import Any, NamedTuple
 
 from gateway.billing import prompt_cache
-from gateway.context import whole_files
+from gateway.context import BuiltContext, whole_files
 from gateway.core import errors
 from gateway.core.config.settings import ContextSettings
 from gateway.core.formats import tool_calls
@@ -98,8 +98,7 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
     if not as_sent and _shows_earlier(prepared.history):
         messages = with_sent_marks(messages, prepared.asked, forward)
     if request.native is not None or (not as_sent and has_blocks(messages, fields)):
-        tokens = context.fitted.tokens if context is not None else None
-        messages, forward, native, cleared = as_upstream_takes(messages, forward, request, deployment, tokens)
+        messages, forward, native, cleared = as_upstream_takes(messages, forward, request, deployment, context)
         if context is not None:
             context.utilization.without(cleared)
     said = bound_messages(prepared, messages) if items.SIGNED in fields or items.BOUND in fields else messages
@@ -512,10 +511,14 @@ class TranslatedPrompt(NamedTuple):
 
 
 def as_upstream_takes(
-    messages: list[Json], forward: Json, request: ChatRequest, deployment: ModelDeployment, tokens: int | None = None
+    messages: list[Json],
+    forward: Json,
+    request: ChatRequest,
+    deployment: ModelDeployment,
+    context: BuiltContext | None = None,
 ) -> TranslatedPrompt:
     """Translates a request for its deployment. In requests of other APIs only content stored by Messages changes.
-    `tokens`: of the prompt; edits depend on them."""
+    `context`: its figures; edits depend on them."""
     cleared: list[Json] = []
     native, protocol = request.native, upstreams.PROTOCOLS[deployment.protocol]
     speaks = native is not None and native.protocol == deployment.protocol
@@ -538,7 +541,11 @@ def as_upstream_takes(
         if fields is not None and not relayed:  # the window has been cleared already
             del fields[edits.EDITS]
         if not relayed:
-            messages, cleared = edits.edited(messages, edits.edits_of(native.fields[edits.EDITS]), tokens)
+            asked = edits.edits_of(native.fields[edits.EDITS])
+            if context is None:
+                messages, cleared = edits.edited(messages, asked, None)
+            else:
+                messages, cleared = edits.edited(messages, asked, context.fitted.tokens, _counted_in(context, messages))
     stays = speaks or request.options.sent_elsewhere  # a client that asks the model itself speaks Anthropic's API
     takes = stays or takes_breakpoints(deployment)
     # Of marks litellm makes contents that Google stores at a price of their own, one for each request of an agent.
@@ -549,6 +556,18 @@ def as_upstream_takes(
     if marked and native.marks:
         messages = with_marks(messages, request.messages, native.marks, whole=stays or protocol.as_anthropics)
     return TranslatedPrompt(messages, forward, fields, tuple(cleared))
+
+
+def _counted_in(context: BuiltContext, messages: list[Json]) -> Callable[[Json], float]:
+    """Returns what counts the tokens of a message, as the context does: where it was forwarded without being examined,
+    by its share of what the context says of all messages."""
+    if context.counting is not None:
+        return context.counting.message
+    said = context.fitted.tokens - (context.utilization.breakdown or {}).get("tools", 0)
+    if said <= 0:  # nobody counted
+        return edits.by_chars
+    rate = said / sum(len(str(message)) for message in messages)
+    return lambda message: rate * len(str(message))
 
 
 def with_marks(

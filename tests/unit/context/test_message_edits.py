@@ -113,7 +113,7 @@ def test_s10_15_tool_uses_are_cleared_as_the_edit_says(
 
 
 def test_s10_15_tokens_are_counted_without_what_an_edit_clears(one_gateway: GatewayProcess) -> None:
-    """As Anthropic counts them: with edits, and beside it without them."""
+    """As Anthropic counts them: with edits, and beside it without them. The bill of a request says no other."""
     turns = steps(6)
     cleared = json.loads(json.dumps(turns))
     for turn in cleared[2:10:2]:
@@ -128,6 +128,11 @@ def test_s10_15_tokens_are_counted_without_what_an_edit_clears(one_gateway: Gate
     told = {"input_tokens": left, "context_management": {"original_input_tokens": whole["input_tokens"]}}
     assert counted(turns, **edit) == told
     assert left < whole["input_tokens"]
+    sent = ask(one_gateway, {**asked(messages=turns, tools=[TOOL]), **edit}, stream=False)
+    used = sent["response_metadata"]["context_utilization"]
+    assert abs(used["tokens_used"] - left) < 0.15 * left
+    (told_of,) = sent["context_management"]["applied_edits"]
+    assert abs(told_of["cleared_input_tokens"] - (whole["input_tokens"] - left)) < 0.15 * left
     nothing = {"context_management": {"original_input_tokens": whole["input_tokens"]}}
     assert counted(turns, **clear(trigger=tokens(90_000), keep={"type": "tool_uses", "value": 2})) == whole | nothing
 

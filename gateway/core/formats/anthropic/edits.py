@@ -7,7 +7,7 @@ block's `content` is a readable extract of the conversation; `encrypted_content`
 stored conversation, or that extract. Blocks of other makers are left unchanged.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gateway.core import errors, jsons
@@ -160,27 +160,36 @@ class ToolUsePlace(NamedTuple):
     tool: str
 
 
-def edited(messages: list[Json], edits: Sequence[Json], tokens: int | None) -> tuple[list[Json], list[Json]]:
+def by_chars(message: Json) -> float:
+    """Estimates the tokens of a message."""
+    return len(str(message)) / CHARS_PER_TOKEN
+
+
+def edited(
+    messages: list[Json], edits: Sequence[Json], tokens: int | None, count: Callable[[Json], float] = by_chars
+) -> tuple[list[Json], list[Json]]:
     """Applies edits; returns the messages and what was cleared, in the format of Anthropic's `applied_edits`.
-    `tokens`: those of the prompt before the edits; None if nobody counted them."""
+    `tokens`: those of the prompt before the edits; None if nobody counted them; `count`: counts those of a message."""
     told: list[Json] = []
     turns = thinking_turns(list(edits))
     if turns is not None:
         kept = without_old_thoughts(messages, turns)
         changed = [(old, new) for old, new in zip(messages, kept, strict=True) if old is not new and old != new]
         if changed:
-            chars = sum(len(str(old.get(name) or "")) for old, _ in changed for name in THOUGHT_FIELDS)
-            figures = {"cleared_thinking_turns": len(changed), "cleared_input_tokens": chars // CHARS_PER_TOKEN}
+            saved = sum(count(old) - count(new) for old, new in changed)
+            figures = {"cleared_thinking_turns": len(changed), "cleared_input_tokens": int(saved)}
             told.append({"type": CLEAR_THINKING, **figures})
         messages = kept
     for edit in edits:
         if is_exact(edit):
-            messages, cleared = _without_uses(messages, edit, tokens)
+            messages, cleared = _without_uses(messages, edit, tokens, count)
             told += cleared
     return messages, told
 
 
-def _without_uses(messages: list[Json], edit: Json, tokens: int | None) -> tuple[list[Json], list[Json]]:
+def _without_uses(
+    messages: list[Json], edit: Json, tokens: int | None, count: Callable[[Json], float]
+) -> tuple[list[Json], list[Json]]:
     uses = _uses(messages)
     trigger = edit.get("trigger") or {}
     limit = trigger.get("value") or TRIGGERS[CLEAR_TOOLS]
@@ -188,21 +197,24 @@ def _without_uses(messages: list[Json], edit: Json, tokens: int | None) -> tuple
         return messages, []
     keep = (edit.get("keep") or {}).get("value", KEEP)
     excluded, inputs = edit.get("exclude_tools") or (), edit.get("clear_tool_inputs") or ()
-    found, chars, count = list(messages), 0, 0
+    found, saved, uses_cleared = list(messages), 0.0, 0
     for use in uses[: max(len(uses) - keep, 0)]:
         if use.tool in excluded:
             continue
-        before = len(str(found[use.result])) + len(str(found[use.message]))
+        before = found[use.result], found[use.message]
         if len(str(found[use.result].get("content"))) > len(CLEARED_RESULT):
             found[use.result] = {**found[use.result], "content": CLEARED_RESULT}
         if inputs is True or (isinstance(inputs, list) and use.tool in inputs):
             found[use.message] = _without_input(found[use.message], use.call)
-        saved = before - len(str(found[use.result])) - len(str(found[use.message]))
-        chars, count = chars + max(saved, 0), count + (saved > 0)
+        changed = [
+            pair for pair in zip(before, (found[use.result], found[use.message]), strict=True) if pair[0] != pair[1]
+        ]
+        less = sum(count(old) - count(new) for old, new in changed)
+        saved, uses_cleared = saved + max(less, 0), uses_cleared + (less > 0)
     least = (edit.get("clear_at_least") or {}).get("value", 0)
-    if not count or chars // CHARS_PER_TOKEN < least:
+    if not uses_cleared or saved < least:
         return messages, []
-    figures = {"cleared_tool_uses": count, "cleared_input_tokens": chars // CHARS_PER_TOKEN}
+    figures = {"cleared_tool_uses": uses_cleared, "cleared_input_tokens": int(saved)}
     return found, [{"type": CLEAR_TOOLS, **figures}]
 
 
