@@ -49,11 +49,8 @@ class Person:
 
     def ask(self, *messages: Json, **more: Any) -> Json:
         """The answer to a chat."""
-        return ok(
-            self.gateway.post(
-                "/chat/completions", json={"model": "gpt-4o", "messages": list(messages), **more}, key=self.key
-            )
-        )
+        body = {"model": "gpt-4o", "messages": list(messages), **more}
+        return ok(self.gateway.post("/chat/completions", json=body, key=self.key))
 
     @contextmanager
     def leave(self, url: str, *messages: Json, **more: Any) -> Iterator[None]:

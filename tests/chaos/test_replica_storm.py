@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.chaos.replica_checks import Balance, Kill, check_budgets, check_turns
@@ -71,11 +70,7 @@ class World:
         return self._asked("POST", self.gateways[0], "", fields)
 
     def _asked(self, method: str, gateway: GatewayProcess, path: str, body: Any = None) -> Any:
-        return ok(
-            httpx.request(
-                method, f"{gateway.base_url}/gateway/keys{path}", json=body, headers={"authorization": f"Bearer {ROOT}"}
-            )
-        )
+        return ok(gateway.request(method, f"/gateway/keys{path}", json=body, key=ROOT))
 
     async def kill(self, number: int) -> None:
         """Kills a replica and puts another in its place."""

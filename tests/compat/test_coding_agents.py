@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.chaos.audit import rows
@@ -82,11 +81,7 @@ class Run:
 
     def get(self, path: str) -> Any:
         """What the gateway tells."""
-        return ok(
-            httpx.get(
-                self.gateway.base_url + path, headers={"authorization": f"Bearer {KEY}"}, timeout=30, trust_env=False
-            )
-        )
+        return ok(self.gateway.get(path, key=KEY))
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
