@@ -250,7 +250,7 @@ class _PromptFigures:
         of = dict(zip(self.indexes, self._sizes, strict=True))
         fixed = self._beside + sum(of.get(index, 0) for index in stays)
         room = max(0, (limits.usable or 0) - fixed)
-        return int(fixed + tuning.FREE_SHARE * room + limits.fresh + sum(of.get(index, 0) for index in kept))
+        return int(fixed + tuning.FREE_SHARE * room + limits.count_fresh() + sum(of.get(index, 0) for index in kept))
 
     def _role(self, index: int) -> str:
         return str(self._measured.material.messages[index].role)

@@ -206,7 +206,7 @@ class PromptCounter:
         """The model's tokens per counted token, as known when this request was counted."""
         return self._counter.margin
 
-    @property
+    @cached_property
     def added_per_message(self) -> int:
         """Tokens that each message takes beyond its stored count (ADR 13)."""
         return self._counter.added_per_message

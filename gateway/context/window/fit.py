@@ -554,9 +554,10 @@ def _old_blocks_gone(fitting: WindowFitter) -> PackedWindow | None:
 def _within_goal(fitting: WindowFitter, selection: WindowSelection) -> PackedWindow | None:
     if fitting.material.repeats.documents:
         selection = once(fitting.material, selection)
-    if drop_impossible(selection, fitting.counting, fitting.limits.goal)[1]:
+    goal = fitting.limits.goal
+    if drop_impossible(selection, fitting.counting, goal)[1]:
         return None
-    fitted = fitting.fitted_within(fitting.limits.goal, selection)
+    fitted = fitting.fitted_within(goal, selection)
     return followed(fitting, fitted) if fitted else None
 
 

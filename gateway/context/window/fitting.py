@@ -75,14 +75,9 @@ class SelectionLimits:
         return int(self.tokens * USABLE_SHARE)
 
     @property
-    def fresh(self) -> int:
-        """Tokens of what the model has not seen yet."""
-        return self.count_fresh()
-
-    @property
     def goal(self) -> int:
         """Tokens to which the window is filled when something had to leave."""
-        return min(self.old_goal + self.fresh, self.usable or 0)
+        return min(self.old_goal + self.count_fresh(), self.usable or 0)
 
     @property
     def old_goal(self) -> int:
@@ -362,7 +357,7 @@ class ForwardedMinimum:
         self._fixed = fixed = self._fitting.tokens(self._selection(self.first, self.pointers))
         self.left_out = stays
         self._old_goal = max(self._old_goal, min(usable, int(fixed + tuning.FREE_SHARE * (usable - fixed))))
-        self._goal = min(self._old_goal + limits.fresh, usable)
+        self._goal = min(self._old_goal + limits.count_fresh(), usable)
         self.for_fresh = self._tokens_for_fresh()
 
     def _keep(self) -> None:
@@ -372,7 +367,7 @@ class ForwardedMinimum:
         limits = fitting.limits
         most = room = tuning.KEPT_IN_GOAL * (self._old_goal - self._fixed)
         if limits.may_keep_more:
-            room = max(room, tuning.KEPT_SHARE * (limits.usable or 0) - self._fixed - limits.fresh)
+            room = max(room, tuning.KEPT_SHARE * (limits.usable or 0) - self._fixed - limits.count_fresh())
         results = {each.artifact_id: each for each in self._material.placed}
         now: dict[str, Artifact] = {}
         old: set[str] = set()
@@ -512,9 +507,9 @@ class ForwardedMinimum:
         yet: all of it if it fits beside the labels of earlier steps; else what the mark leaves."""
         limits = self._fitting.limits
         above, room = self._goal - self._old_goal, (limits.usable or 0) - self._fixed
-        if not above or limits.fresh > room:
+        if not above or limits.count_fresh() > room:
             return above
-        return min(limits.fresh, int(room - self._tokens_for_labels(room * tuning.OLD_SHARE)))
+        return min(limits.count_fresh(), int(room - self._tokens_for_labels(room * tuning.OLD_SHARE)))
 
     def _tokens_for_labels(self, most: float) -> float:
         """Returns the tokens of the latest earlier steps as labels, at most `most`: an agent that sees none of what it
