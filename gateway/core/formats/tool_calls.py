@@ -8,7 +8,6 @@ the descriptions. Calls of typed tools are returned whole.
 
 import hashlib
 import json
-import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -401,27 +400,19 @@ def with_short_ids(body: Json) -> Json:
     """Returns a chat with others in place of the ids that OpenAI refuses as too long: where another provider answered
     before, they may hold the signature of its thoughts. The same id becomes the same one."""
     messages = body.get("messages") or ()
-    found = [_with_short_ids(message) for message in messages]
-    return body if all(map(operator.is_, found, messages)) else {**body, "messages": found}
+    named = [call.get("id") for message in messages for call in message.get("tool_calls") or ()]
+    long = [name for name in named if isinstance(name, str) and len(name) > LONGEST_CALL_ID]
+    if not long:
+        return body
+    short = {name: CALL + hashlib.sha256(name.encode()).hexdigest()[:32] for name in long}
+    return {**body, "messages": [_renamed(message, short) for message in messages]}
 
 
-def _with_short_ids(message: Json) -> Json:
-    calls = message.get("tool_calls") or ()
-    if any(_is_long(call.get("id")) for call in calls):
-        return {**message, "tool_calls": [{**call, "id": _short(call["id"])} for call in calls]}
-    if _is_long(message.get("tool_call_id")):
-        return {**message, "tool_call_id": _short(message["tool_call_id"])}
-    return message
-
-
-def _is_long(call_id: Any) -> bool:
-    return isinstance(call_id, str) and len(call_id) > LONGEST_CALL_ID
-
-
-def _short(call_id: Any) -> Any:
-    if not _is_long(call_id):
-        return call_id
-    return CALL + hashlib.sha256(call_id.encode()).hexdigest()[:32]
+def _renamed(message: Json, names: Mapping[str, str]) -> Json:
+    calls, answered = message.get("tool_calls"), str(message.get("tool_call_id"))
+    if calls:
+        return {**message, "tool_calls": [{**c, "id": names[c["id"]]} if c.get("id") in names else c for c in calls]}
+    return {**message, "tool_call_id": names[answered]} if answered in names else message
 
 
 def _custom(tool: Any) -> bool:
