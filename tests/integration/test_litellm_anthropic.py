@@ -8,7 +8,9 @@ import pytest
 import respx
 
 from gateway.core import errors
-from tests.integration.litellm_calls import ASK, TOOLS, Json, chunks, complete, deployment, streamed
+from gateway.core.types.upstreams import UpstreamRequest
+from gateway.upstream.litellm.provider import LitellmUpstream
+from tests.integration.litellm_calls import ASK, LIBRARY, TOOLS, Json, chunks, complete, deployment, streamed
 from tests.support import anthropic_wire as wire
 from tests.support.answers import image_part, text_part, tool_call, tool_result
 
@@ -412,6 +414,19 @@ async def test_s7_a_stream_that_breaks_off_has_no_clean_end(provider: respx.Rout
         return
     with pytest.raises(errors.UpstreamInterrupted):
         await streamed(deployment(SONNET))
+
+
+async def test_s12_2_a_stream_that_breaks_off_at_once_is_a_fault_of_the_call(provider: respx.Route) -> None:
+    """§12.2: nothing has reached the client, so that another target may still be asked."""
+    stream = {"content-type": "text/event-stream"}
+    begun = wire.events(wire.message(wire.text("Let me look.")))[0]
+    provider.mock(httpx.Response(200, headers=stream, content=begun))
+    at = deployment(SONNET)
+    async with httpx.AsyncClient() as client:
+        asked = UpstreamRequest({"model": at.provider_model, "messages": [ASK]})
+        with pytest.raises(errors.UpstreamInterrupted):
+            async with LitellmUpstream(client, LIBRARY).stream(at, asked):
+                pytest.fail("it has begun")
 
 
 async def test_s7_an_error_event_in_a_stream(provider: respx.Route) -> None:

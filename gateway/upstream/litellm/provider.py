@@ -509,8 +509,6 @@ class LitellmChunkStream:
         found = self._first
         longest = max(self._call.deployment.first_byte_timeout, self._call.deployment.idle_timeout)
         while found is not None:
-            if any(choice["finish_reason"] for choice in found.get("choices") or ()) and not self._finished:
-                raise errors.UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
             if found.get("choices") or self._reported:
                 yield [found]
             if self._mender.fault is not None:
@@ -535,6 +533,8 @@ class LitellmChunkStream:
         found = self._mender.mended(self._without_ran(_as_ended(chunk(part), self._call.wire.ended_by)))
         if not found and self._mender.fault is not None:
             raise self._mender.fault
+        if any(choice["finish_reason"] for choice in found[0].get("choices") or ()) and not self._finished:
+            raise errors.UpstreamInterrupted("The upstream closed the stream before the answer was finished.")
         return found[0]
 
     def _without_ran(self, said: dict[str, Any]) -> dict[str, Any]:
