@@ -376,6 +376,20 @@ def test_s12_6_what_a_relayed_try_may_have_cost_is_on_the_bill(
     audit(failing_over)
 
 
+def test_s12_3_what_a_relayed_try_may_have_cost_is_held_beside_the_next(
+    start_gateway: GatewayFactory, upstream: MockUpstream
+) -> None:
+    """A budget that has room for the next alone is not asked for both."""
+    budgets = {LIMITED: "0.00003", ADMIN: "0.00005"}
+    keys = [{"key": key, "tenant": key, "budgets": [{"usd": usd, "period": "total"}]} for key, usd in budgets.items()]
+    here = upstream.base_url
+    models = [entry("twins", "twin-a", here, order=1, timeout=0.5), entry("twins", "twin-b", here, order=2)]
+    gateway = start_gateway({"model_list": models, "routing": RESTING, "auth": {"keys": keys}})
+    relayed(upstream, delay_first=2.0)
+    assert [embed(gateway, authorization=f"Bearer {key}").status_code for key in budgets] == [504, 200]
+    assert [asked.body["model"] for asked in upstream.requests] == ["twin-a", "twin-a", "twin-b"]
+
+
 def test_s12_6_a_relayed_try_is_billed_though_the_next_refuses(
     failing_over: GatewayProcess, upstream: MockUpstream
 ) -> None:
