@@ -170,35 +170,21 @@ async def test_a_request_continues_where_it_belongs(
     assert len(history.new_messages) == len(history.digests) == new
 
 
+LONG, DROPPED = [user("long"), assistant("x" * 200)], [SEARCH[0], SEARCH[-1]]
+NOTED = [*SEARCH[:-1], system("note"), SEARCH[-1]]
+CHANGED = [HELLO[0], system("Tuesday"), HELLO[1], *SEARCH, user("new")]
 RECOGNISED: dict[str, Case] = {
     "a system message in between that changes each time": (
-        [HELLO[0], system("Monday"), HELLO[1], *SEARCH],
-        [HELLO[0], system("Tuesday"), HELLO[1], *SEARCH, user("new")],
-        1,
-        [HELLO[0], system("Tuesday"), HELLO[1], *SEARCH, user("new")],
+        [HELLO[0], system("Monday"), HELLO[1], *SEARCH], CHANGED, 1, CHANGED,
     ),
     "a system message that is put in later, behind a step that is sent": (
-        [*SEARCH, *SEARCH, user("long"), assistant("x" * 200)],
-        [
-            *SEARCH[:-1],
-            system("note"),
-            *SEARCH[-1:],
-            SEARCH[0],
-            SEARCH[-1],
-            user("long"),
-            assistant("x" * 200),
-            *YES[:1],
-        ],
-        1,
-        [*SEARCH[:-1], system("note"), *SEARCH[-1:], *SEARCH, user("long"), assistant("x" * 200), *YES[:1]],
+        [*SEARCH, *SEARCH, *LONG], [*NOTED, *DROPPED, *LONG, YES[0]], 1, [*NOTED, *SEARCH, *LONG, YES[0]],
     ),
     "a system message that is put in later, among dropped steps": (
-        [*SEARCH, user("long"), assistant("x" * 200)],
-        [SEARCH[0], SEARCH[-1], system("note"), user("long"), assistant("x" * 200), user("new")],
-        1,
-        [*SEARCH, system("note"), user("long"), assistant("x" * 200), user("new")],
+        [*SEARCH, *LONG], [*DROPPED, system("note"), *LONG, user("new")], 1,
+        [*SEARCH, system("note"), *LONG, user("new")],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "sent", "new", "expected"), RECOGNISED.values(), ids=list(RECOGNISED))
