@@ -81,6 +81,17 @@ def completed(text: str, usage: Json | None, tokens: tuple[int, int], *, estimat
     return "/completions", {"model": "priced", "prompt": "one two"}, said, cost, tokens, estimated
 
 
+def of_a_thousand(said: Json, cost: Decimal = CACHED_COST, **body: Any) -> Case:
+    """A completion whose usage is that of 1,000 tokens and 50."""
+    return "/completions", {"model": "priced", "prompt": "x", **body}, said, cost, (1000, 50), False
+
+
+def spoken(model: str, text: str, cost: Decimal | None, tokens: int) -> Case:
+    """A speech, of which no usage is told."""
+    asked = {"model": model, "input": text, "voice": "alloy"}
+    return "/audio/speech", asked, b"\xff\xfb\x00sound", cost, (tokens, 0), True
+
+
 VECTOR = {"object": "list", "data": [{"embedding": [0.1] * 20_000}]}
 NO_VECTOR: Json = {"object": "list", "data": []}
 EIGHT, NONE = ({"usage": {"prompt_tokens": count, "total_tokens": count}} for count in (8, 0))
@@ -97,7 +108,7 @@ CASES: dict[str, Case] = {
     ),
     "free moderations": (
         "/moderations",
-        {"model": "free", "input": "three small words"},
+        {"model": "free", "input": WORDS},
         {"id": "modr-1", "results": []},
         Decimal(0),
         (3, 0),
@@ -126,29 +137,12 @@ CASES: dict[str, Case] = {
     "completions that wrote nothing": completed(
         "", {"prompt_tokens": 5, "completion_tokens": 0, "total_tokens": 5}, (5, 0), estimated=False
     ),
-    "partly cached completions": (
-        "/completions",
-        {"model": "priced", "prompt": "x"},
-        completion(),
-        CACHED_COST,
-        (1000, 50),
-        False,
-    ),
-    "a long completion": (
-        "/completions",
-        {"model": "priced", "prompt": "x"},
-        completion(choices=[text_choice('a "b" \\ {' * 50_000)]),
-        CACHED_COST,
-        (1000, 50),
-        False,
-    ),
-    "completions of another tier": (
-        "/completions",
-        {"model": "priced", "prompt": "x", "service_tier": "flex"},
+    "partly cached completions": of_a_thousand(completion()),
+    "a long completion": of_a_thousand(completion(choices=[text_choice('a "b" \\ {' * 50_000)])),
+    "completions of another tier": of_a_thousand(
         completion(service_tier="flex", usage={**COMPLETION_USAGE, "prompt_tokens_details": {}}),
         1000 * Decimal("1e-06") + 50 * Decimal("4e-06"),
-        (1000, 50),
-        False,
+        service_tier="flex",
     ),
     "a completion of a prompt that is no text": (
         "/completions",
@@ -158,22 +152,8 @@ CASES: dict[str, Case] = {
         (0, 11),
         True,
     ),
-    "speech by characters": (
-        "/audio/speech",
-        {"model": "speaker", "input": "hällo", "voice": "alloy"},
-        b"\xff\xfb\x00sound",
-        5 * Decimal("1.5e-05"),
-        (3, 0),
-        True,
-    ),
-    "speech by tokens that nobody tells": (
-        "/audio/speech",
-        {"model": "priced", "input": "hello there", "voice": "alloy"},
-        b"\xff\xfb\x00sound",
-        None,
-        (2, 0),
-        True,
-    ),
+    "speech by characters": spoken("speaker", "hällo", 5 * Decimal("1.5e-05"), 3),
+    "speech by tokens that nobody tells": spoken("priced", "hello there", None, 2),
     "images": (
         "/images/generations",
         {"model": "painter", "prompt": "a lamp"},
