@@ -17,62 +17,40 @@ from tests.support.faults.overflows import OVERFLOWS
 OWN = ModelDeployment("m", "m", "openai/m", "http://x/v1", "sk-secret", operator_key=True)
 CLIENTS = ModelDeployment("m", "m", "openai/m", "http://x/v1", "sk-client", operator_key=False)
 
+
+def saying(message: str, **more: Any) -> Any:
+    return {"error": {"message": message, **more}}
+
+
+RATE: Any = {"type": "tokens", "code": "rate_limit_exceeded"}
 OTHERS: dict[str, tuple[int, Any]] = {
-    "a bad field": (400, {"error": {"message": "Unknown field 'x'", "code": None, "param": "x"}}),
-    "a rate limit that names tokens": (429, {"error": {"message": "Too many tokens per minute", "code": "rate_limit"}}),
-    "OpenAI's rate of tokens": (
-        429,
-        {
-            "error": {
-                "message": "Request too large for gpt-4o on tokens per min (TPM): Limit "
-                "30000, Requested 31538. The input or output tokens must be reduced.",
-                "type": "tokens",
-                "code": "rate_limit_exceeded",
-            }
-        },
-    ),
-    "Groq's rate of tokens": (
-        413,
-        {
-            "error": {
-                "message": "Request too large for model `llama` on tokens per minute "
-                "(TPM): Limit 6000, Requested 14368, please reduce your message size and try again.",
-                "type": "tokens",
-                "code": "rate_limit_exceeded",
-            }
-        },
-    ),
-    "a rate that speaks like an overflow": (400, {"error": {"message": "Rate limit: too many tokens per minute"}}),
+    "a bad field": (400, saying("Unknown field 'x'", code=None, param="x")),
+    "a rate limit that names tokens": (429, saying("Too many tokens per minute", code="rate_limit")),
+    "OpenAI's rate of tokens": (429, saying(
+        "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 31538. The input or output "
+        "tokens must be reduced.", **RATE,
+    )),
+    "Groq's rate of tokens": (413, saying(
+        "Request too large for model `llama` on tokens per minute (TPM): Limit 6000, Requested 14368, please reduce "
+        "your message size and try again.", **RATE,
+    )),
+    "a rate that speaks like an overflow": (400, saying("Rate limit: too many tokens per minute")),
     "Bedrock's rate of tokens": (429, {"message": "Too many tokens, please wait before trying again."}),
-    "an answer that would be too long": (
-        400,
-        {
-            "error": {
-                "message": "max_tokens is too large: 20000. This model supports at most 16384 completion tokens",
-                "param": "max_tokens",
-            }
-        },
-    ),
-    "another field that is too long": (
-        400,
-        {
-            "error": {
-                "message": "Invalid 'user': string too long. Expected a string "
-                "with maximum length 64, but got a string with length 90 instead.",
-                "param": "user",
-                "code": "string_above_max_length",
-            }
-        },
-    ),
+    "an answer that would be too long": (400, saying(
+        "max_tokens is too large: 20000. This model supports at most 16384 completion tokens", param="max_tokens",
+    )),
+    "another field that is too long": (400, saying(
+        "Invalid 'user': string too long. Expected a string with maximum length 64, but got a string with length 90 "
+        "instead.", param="user", code="string_above_max_length",
+    )),
     "a body of too many bytes": (
-        413,
-        {"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}},
+        413, {"type": "error", **saying("Request exceeds the maximum size", type="request_too_large")},
     ),
-    "a filter": (400, {"error": {"message": "The response was filtered", "code": "content_filter"}}),
-    "overloaded": (529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
-    "a fault": (500, {"error": {"message": "internal"}}),
-    "not found": (404, {"error": {"message": "The model does not exist", "code": "model_not_found"}}),
-}
+    "a filter": (400, saying("The response was filtered", code="content_filter")),
+    "overloaded": (529, {"type": "error", **saying("Overloaded", type="overloaded_error")}),
+    "a fault": (500, saying("internal")),
+    "not found": (404, saying("The model does not exist", code="model_not_found")),
+}  # fmt: skip
 
 
 ALONE = {"Gemini's list": 1048576, "DashScope": 30720, "GitHub Models": 8000}
