@@ -1,5 +1,7 @@
 """Calls of tools that another provider ran, before upstreams that know nothing of them (guarantee §1.14)."""
 
+from typing import Any
+
 import pytest
 
 from gateway.core.formats.anthropic.plain_blocks import plain_messages
@@ -7,11 +9,21 @@ from gateway.core.formats.anthropic.request_parser import read_request as read_m
 from gateway.core.formats.responses.request_parser import read_request as read_response
 from gateway.core.jsons import Json
 from gateway.pipeline.payload import without_items
+from tests.support.answers import text_part
 from tests.unit.making import chat as made_chat
 
 SEALED = "c2VhbGVk" * 20
 PICTURE = "iVBORw0KGgo" * 20
+PDF = "application/pdf"
 BEFORE, AFTER = {"role": "user", "content": "first"}, {"role": "user", "content": "then"}
+
+
+def asked_wiki(number: int, name: str, arguments: str, **more: Any) -> Json:
+    """A call of a tool of an MCP server."""
+    named = {"type": "mcp_call", "id": f"mcp_{number}", "server_label": "wiki", "name": name}
+    return {**named, "arguments": arguments, **more}
+
+
 ITEMS: dict[str, tuple[Json, list[str]]] = {
     "search": (
         {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "Bern"}},
@@ -46,15 +58,7 @@ ITEMS: dict[str, tuple[Json, list[str]]] = {
         ["result: (a picture)", "revised_prompt: a boat"],
     ),
     "mcp": (
-        {
-            "type": "mcp_call",
-            "id": "mcp_1",
-            "server_label": "wiki",
-            "name": "ask",
-            "arguments": '{"q":1}',
-            "output": "forty-two",
-            "error": None,
-        },
+        asked_wiki(1, "ask", '{"q":1}', output="forty-two", error=None),
         ["[mcp wiki ask]", 'arguments: {"q":1}', "output: forty-two"],
     ),
     "computer": (
@@ -70,71 +74,41 @@ ITEMS: dict[str, tuple[Json, list[str]]] = {
         ["image_url: (a picture)"],
     ),
     "bytes": (
-        {
-            "type": "mcp_call",
-            "id": "mcp_2",
-            "server_label": "wiki",
-            "name": "page",
-            "arguments": "{}",
-            "output": {"source": {"type": "base64", "media_type": "application/pdf", "data": PICTURE}},
-        },
+        asked_wiki(2, "page", "{}", output={"source": {"type": "base64", "media_type": PDF, "data": PICTURE}}),
         ["source: (a file)"],
     ),
     "tools": ({"type": "mcp_list_tools", "id": "l_1", "server_label": "wiki", "tools": [{"name": "ask"}]}, []),
     "nothing": ({"type": "web_search_call", "id": "ws_3", "status": "completed", "action": {"type": "search"}}, []),
     "sealed": ({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": SEALED}, []),
 }
+
+
+def ran(name: str, *, result: str, content: Any, **given: Any) -> list[Json]:
+    """A call of a tool that Anthropic ran, and its result."""
+    call = {"type": "server_tool_use", "id": "s1", "name": name, "input": given}
+    return [call, {"type": f"{result}_tool_result", "tool_use_id": "s1", "content": content}]
+
+
+FOUND = {"type": "web_search_result", "url": "https://a.example", "title": "A", "encrypted_content": SEALED}
+LISTED = {"type": "bash_code_execution_result", "stdout": "a.txt\n", "stderr": "", "return_code": 0, "content": []}
+TOO_OFTEN = {"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"}
 BLOCKS: dict[str, tuple[list[Json], list[str]]] = {
     "search": (
-        [
-            {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "Bern"}},
-            {
-                "type": "web_search_tool_result",
-                "tool_use_id": "s1",
-                "content": [
-                    {"type": "web_search_result", "url": "https://a.example", "title": "A", "encrypted_content": SEALED}
-                ],
-            },
-        ],
+        ran("web_search", query="Bern", result="web_search", content=[FOUND]),
         ["[server_tool_use web_search]", "query: Bern", "url: https://a.example", "title: A"],
     ),
     "failed": (
-        [
-            {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}},
-            {
-                "type": "web_search_tool_result",
-                "tool_use_id": "s1",
-                "content": {"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"},
-            },
-        ],
+        ran("web_search", query="x", result="web_search", content=TOO_OFTEN),
         ["error_code: max_uses_exceeded"],
     ),
     "code": (
-        [
-            {"type": "server_tool_use", "id": "s1", "name": "bash_code_execution", "input": {"command": "ls -l"}},
-            {
-                "type": "bash_code_execution_tool_result",
-                "tool_use_id": "s1",
-                "content": {
-                    "type": "bash_code_execution_result",
-                    "stdout": "a.txt\n",
-                    "stderr": "",
-                    "return_code": 0,
-                    "content": [],
-                },
-            },
-        ],
+        ran("bash_code_execution", command="ls -l", result="bash_code_execution", content=LISTED),
         ["command: ls -l", "stdout: a.txt", "return_code: 0"],
     ),
     "mcp": (
         [
             {"type": "mcp_tool_use", "id": "m1", "name": "ask", "server_name": "wiki", "input": {"q": "life"}},
-            {
-                "type": "mcp_tool_result",
-                "tool_use_id": "m1",
-                "is_error": False,
-                "content": [{"type": "text", "text": "forty-two"}],
-            },
+            {"type": "mcp_tool_result", "tool_use_id": "m1", "is_error": False, "content": [text_part("forty-two")]},
         ],
         ["[mcp_tool_use wiki ask]", "q: life", "text: forty-two"],
     ),
