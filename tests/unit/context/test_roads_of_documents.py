@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import Json, chat, used, user
+from tests.support.answers import Json, assistant, chat, function_tool, text_part, tool_call, tool_result, used, user
 from tests.support.documents import docx, file_part, lamps, text_of
+from tests.support.edges import EDGES, PATHS, Edge, common, said_by
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.office import docx_of, paragraph
@@ -18,93 +19,32 @@ ASK = "Who keeps lamp 3?"
 RAW = docx(lamps(5).split("\n\n"))
 FACT = "The keeper of lamp 3 is called Name21x."
 ENCODED = base64.b64encode(RAW).decode()
-URL = f"data:{DOCX};base64,{ENCODED}"
 PART = file_part("lamps.docx", RAW, DOCX)
+
+
+def road(api: Edge, *messages: Json, **more: Any) -> tuple[str, Json]:
+    """A request of an API, given as a chat's."""
+    return f"/{PATHS[api]}", said_by(api, common({"messages": list(messages), **more}))
+
+
+def result_of(api: Edge, *parts: Json) -> tuple[str, Json]:
+    """One that ends with a tool's result: texts, pictures and documents."""
+    step = [assistant(None, tool_calls=[tool_call("c1", "read")]), tool_result("c1", list(parts))]
+    return road(api, user(ASK), *step, tools=[function_tool("read", parameters={"type": "object"})])
+
+
 ROADS: dict[str, tuple[str, Json]] = {
-    "chat": ("/chat/completions", {"messages": [user([PART, {"type": "text", "text": ASK}])]}),
-    "responses": (
-        "/responses",
-        {
-            "input": [
-                {
-                    "role": "user",
-                    "content": [
-                        {"type": "input_file", "filename": "lamps.docx", "file_data": URL},
-                        {"type": "input_text", "text": ASK},
-                    ],
-                }
-            ]
-        },
-    ),
-    "messages": (
-        "/messages",
-        {
-            "max_tokens": 100,
-            "messages": [
-                user(
-                    [
-                        {"type": "document", "source": {"type": "base64", "media_type": DOCX, "data": ENCODED}},
-                        {"type": "text", "text": ASK},
-                    ]
-                )
-            ],
-        },
-    ),
+    **{api: road(api, user([PART, text_part(ASK)])) for api in EDGES},
+    **{f"result in {api}": result_of(api, PART) for api in EDGES},
     "attachment": (
         "/chat/completions",
-        {"messages": [user(ASK)], "attachments": [{"file_data": ENCODED, "filename": "lamps.docx"}]},
+        {
+            "messages": [user(ASK)],
+            "attachments": [{"file_data": ENCODED, "filename": "lamps.docx"}],
+        },
     ),
 }
-
-
-def result_of(api: str, *parts: Json) -> tuple[str, Json]:
-    """A request of an API that ends with a tool's result: texts, pictures and documents, given as a chat's parts."""
-    if api == "chat":
-        calls = [{"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}]
-        step: list[Json] = [{"role": "assistant", "content": None, "tool_calls": calls}]
-        return "/chat/completions", {
-            "messages": [user(ASK), *step, {"role": "tool", "tool_call_id": "c1", "content": list(parts)}],
-            "tools": [{"type": "function", "function": {"name": "read"}}],
-        }
-    if api == "responses":
-        call = {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"}
-        output = [in_responses(part) for part in parts]
-        return "/responses", {
-            "input": [user(ASK), call, {"type": "function_call_output", "call_id": "c1", "output": output}],
-            "tools": [{"type": "function", "name": "read", "parameters": {"type": "object"}}],
-        }
-    use = {"type": "tool_use", "id": "c1", "name": "read", "input": {}}
-    result = {"type": "tool_result", "tool_use_id": "c1", "content": [in_messages(part) for part in parts]}
-    return "/messages", {
-        "max_tokens": 100,
-        "messages": [user(ASK), {"role": "assistant", "content": [use]}, user([result])],
-        "tools": [{"name": "read", "input_schema": {"type": "object"}}],
-    }
-
-
-def in_responses(part: Json) -> Json:
-    match part["type"]:
-        case "text":
-            return {"type": "input_text", "text": part["text"]}
-        case "image_url":
-            return {"type": "input_image", "image_url": part["image_url"]["url"]}
-    return {"type": "input_file", **part["file"]}
-
-
-def in_messages(part: Json) -> Json:
-    if part["type"] == "text":
-        return part
-    url = part["image_url"]["url"] if part["type"] == "image_url" else part["file"]["file_data"]
-    media_type, _, data = url.removeprefix("data:").partition(";base64,")
-    source = {"type": "base64", "media_type": media_type, "data": data}
-    if part["type"] == "image_url":
-        return {"type": "image", "source": source}
-    return {"type": "document", "source": source, "title": part["file"]["filename"]}
-
-
-APIS = ("chat", "responses", "messages")
-ROADS |= {f"result in {api}": result_of(api, PART) for api in APIS}
-IN_EACH_API = pytest.mark.parametrize("api", APIS)
+IN_EACH_API = pytest.mark.parametrize("api", EDGES)
 
 
 def results(upstream: MockUpstream) -> list[Any]:
@@ -180,7 +120,7 @@ def test_s14_6_a_message_with_one_file_twice_shows_it_once(one_gateway: GatewayP
 
 @IN_EACH_API
 def test_s14_14_several_documents_of_one_result_stand_in_its_places(
-    one_gateway: GatewayProcess, upstream: MockUpstream, api: str
+    one_gateway: GatewayProcess, upstream: MockUpstream, api: Edge
 ) -> None:
     """Each below its name, beside texts; a picture, which no chat's result can hold, is shown behind it."""
     plain = file_part("fee.txt", b"The fee is 912.", "text/plain")
@@ -201,7 +141,7 @@ def test_s14_14_several_documents_of_one_result_stand_in_its_places(
 @IN_EACH_API
 @pytest.mark.parametrize("stream", [False, True])
 def test_s14_14_a_document_of_a_result_is_reduced_and_stays_so(
-    one_gateway: GatewayProcess, upstream: MockUpstream, api: str, stream: bool
+    one_gateway: GatewayProcess, upstream: MockUpstream, api: Edge, stream: bool
 ) -> None:
     """It is an artifact: an extract with the passage that is asked for; it stays as it was shown."""
     log = file_part("log.md", lamps(400).encode(), "text/markdown")
@@ -220,10 +160,10 @@ def test_s14_14_a_document_of_a_result_is_reduced_and_stays_so(
     assert upstream.last.body["messages"][: len(before)] == before
 
 
-@pytest.mark.parametrize("other", APIS)
+@pytest.mark.parametrize("other", EDGES)
 @IN_EACH_API
 def test_s14_14_a_document_of_a_result_is_restored_in_any_api(
-    one_gateway: GatewayProcess, upstream: MockUpstream, api: str, other: str
+    one_gateway: GatewayProcess, upstream: MockUpstream, api: Edge, other: Edge
 ) -> None:
     """With tools as the result that it was; without them its text stands in the block."""
     path, body = result_of(api, PART)
@@ -245,7 +185,7 @@ def test_s14_14_a_document_of_a_result_is_restored_in_any_api(
 @IN_EACH_API
 @pytest.mark.parametrize("store", [True, False])
 def test_s14_14_an_unreadable_document_of_a_result_is_named(
-    one_gateway: GatewayProcess, upstream: MockUpstream, api: str, store: bool
+    one_gateway: GatewayProcess, upstream: MockUpstream, api: Edge, store: bool
 ) -> None:
     path, body = result_of(api, file_part("a.docx", b"no document", DOCX))
     answer = one_gateway.post(path, json={"model": "small", **body, "store": store})
