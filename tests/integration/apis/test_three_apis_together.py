@@ -18,6 +18,7 @@ from tests.support.answers import (
     tool_result,
     user,
 )
+from tests.support.edges import EDGES, common, said_by
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
@@ -99,41 +100,12 @@ def test_s10_5_a_response_that_is_unknown_is_told_under_its_own_name(gateway: Ga
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 URL = f"data:image/png;base64,{PNG}"
 PICTURE: Json = image_part(URL)
-BEGUN: dict[str, Json] = {
-    "messages": {
-        "max_tokens": 9,
-        "messages": [
-            SAID,
-            assistant([{"type": "tool_use", "id": "call_1", "name": "look", "input": {}}]),
-            user(
-                [
-                    {
-                        "type": "tool_result",
-                        "tool_use_id": "call_1",
-                        "content": [
-                            text_part("a boat"),
-                            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
-                        ],
-                    }
-                ]
-            ),
-        ],
-        "tools": [{"name": "look", "input_schema": {"type": "object"}}],
-    },
-    "responses": {
-        "input": [
-            SAID,
-            {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
-            {
-                "type": "function_call_output",
-                "call_id": "call_1",
-                "output": [{"type": "input_text", "text": "a boat"}, {"type": "input_image", "image_url": URL}],
-            },
-        ],
-        "tools": [{"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": False}],
-    },
-}
 TOOLS: list[Json] = [function_tool("look", parameters={"type": "object"})]
+RESULT = tool_result("call_1", [text_part("a boat"), PICTURE])
+STEP = [assistant(None, tool_calls=[tool_call("call_1", "look")]), RESULT]
+BEGUN: dict[str, Json] = {
+    edge: said_by(edge, common({"messages": [SAID, *STEP], "tools": TOOLS})) for edge in EDGES if edge != "chat"
+}
 
 
 @pytest.mark.parametrize("edge", BEGUN)
