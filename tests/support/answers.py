@@ -69,6 +69,13 @@ def ok(answer: httpx.Response) -> Json:
     return found
 
 
+def exactly(answer: httpx.Response) -> Json:
+    """The same, numbers as they are written."""
+    assert answer.status_code == 200, answer.text
+    found: Json = exact(answer.text)
+    return found
+
+
 def there(found: T | None) -> T:
     """What was looked for, which has to be there."""
     assert found is not None
@@ -136,42 +143,32 @@ def raw_request(body: Json, token: str = "sk-test") -> bytes:
 def chat(gateway: GatewayProcess, *said: Json, key: Any = "sk-test", **body: Any) -> Json:
     """A chat with these messages, or those of the body; the answer with its headers as `_headers`, numbers as they are
     written."""
-    with gateway.http(key) as client:
-        answer = client.post("/chat/completions", json={**body, "messages": said} if said else body, timeout=120)
-    assert answer.status_code == 200, answer.text
-    found: Json = exact(answer.text)
-    return {**found, "_headers": answer.headers}
+    sent = {**body, "messages": said} if said else body
+    answer = gateway.post("/chat/completions", json=sent, timeout=120, key=key)
+    return {**exactly(answer), "_headers": answer.headers}
 
 
 def status(gateway: GatewayProcess, key: str | None, model: str = "gpt-4o") -> int:
     """What a short chat of that key is answered with."""
-    with gateway.http(key) as client:
-        return client.post("/chat/completions", json={"model": model, "messages": [user("hi")]}).status_code
+    return gateway.post("/chat/completions", json={"model": model, "messages": [user("hi")]}, key=key).status_code
 
 
 def stored(gateway: GatewayProcess, completion_id: str, token: str = "sk-test") -> Json:
     """The stored completion or bill of that id (`chatcmpl-…`, `req_…`), numbers as they are written."""
-    with gateway.http(token) as client:
-        answer = client.get(f"/chat/completions/{completion_id}")
-    assert answer.status_code == 200, answer.text
-    found: Json = exact(answer.text)
-    return found
+    return exactly(gateway.get(f"/chat/completions/{completion_id}", key=token))
 
 
 def stored_of(gateway: GatewayProcess, conversation_id: str, token: str = "sk-test") -> list[Json]:
     """A conversation's stored completions, oldest first."""
-    with gateway.http(token) as client:
-        answer = client.get("/chat/completions", params={"conversation": conversation_id, "limit": 100})
-    assert answer.status_code == 200, answer.text
-    found: list[Json] = exact(answer.text)["data"]
+    asked = {"conversation": conversation_id, "limit": 100}
+    found: list[Json] = exactly(gateway.get("/chat/completions", params=asked, key=token))["data"]
     return found
 
 
 def wait_for_bill(gateway: GatewayProcess, completion_id: str) -> Json:
     """The stored completion once it is there: an abandoned one is recorded after its client has left."""
-    with gateway.http() as client:
-        path = f"/chat/completions/{completion_id}"
-        wait_until(lambda: client.get(path).status_code == 200, f"the bill of {completion_id}")
+    path = f"/chat/completions/{completion_id}"
+    wait_until(lambda: gateway.get(path).status_code == 200, f"the bill of {completion_id}")
     return stored(gateway, completion_id)
 
 
@@ -209,8 +206,7 @@ class Wire:
 
 def read_stream(gateway: GatewayProcess, body: Mapping[str, Any], **headers: str) -> Wire:
     """Streams a chat request, and checks on the way what no real client may ever meet (guarantee §6)."""
-    with gateway.http() as client:
-        response = client.post("/chat/completions", json={**body, "stream": True}, headers=headers)
+    response = gateway.post("/chat/completions", json={**body, "stream": True}, headers=headers)
     wire = Wire(response.status_code, response.headers)
     assert response.status_code == 200, response.text
     assert response.headers["content-type"].split(";")[0] == "text/event-stream"

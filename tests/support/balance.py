@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from tests.chaos.audit import rows
-from tests.support.answers import Json, exact
+from tests.support.answers import Json, exactly
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mixed_requests import CHARGED, LATE, UNCHARGED, Provider, Request, Seen
 from tests.support.process import wait_until
@@ -91,10 +91,7 @@ def _tier_was_told(request: Request) -> bool:
 
 
 def _stored(client: httpx.Client, gateway: GatewayProcess, name: str) -> Json:
-    answer = client.get(f"{gateway.base_url}/chat/completions/{name}")
-    assert answer.status_code == 200, answer.text
-    found: Json = exact(answer.text)
-    return found
+    return exactly(client.get(f"{gateway.base_url}/chat/completions/{name}"))
 
 
 def picos(cost: Decimal | int | None) -> int | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.answers import Json, exact
+from tests.support.answers import Json, exact, exactly
 from tests.support.team import Team
 
 
@@ -69,10 +69,7 @@ def turns(team: Team, **query: str) -> list[Json]:
 
 
 def turn(team: Team, number: int, **query: str) -> Json:
-    answer = team.client.get(f"/conversations/{team.conversation}/turns/{number}", params=query)
-    assert answer.status_code == 200, answer.text
-    found: Json = exact(answer.text)
-    return found
+    return exactly(team.client.get(f"/conversations/{team.conversation}/turns/{number}", params=query))
 
 
 def texts(messages: Iterable[Json]) -> list[str]:

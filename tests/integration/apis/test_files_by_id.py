@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.support.answers import Json, exact, ok, used, user
+from tests.support.answers import Json, exactly, ok, used, user
 from tests.support.documents import docx, text_of
 from tests.support.factory import SMALL_MODEL_INFO, ClientFactory, GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
@@ -89,10 +89,7 @@ def block(file_id: str, kind: str = "image") -> Json:
 
 
 def posted(gateway: GatewayProcess, asked: tuple[str, Json], model: str = "gpt-4o", key: str = ADA) -> Json:
-    answer = gateway.post(asked[0], json={"model": model, **asked[1]}, key=key)
-    assert answer.status_code == 200, answer.text
-    found: Json = exact(answer.text)
-    return found
+    return exactly(gateway.post(asked[0], json={"model": model, **asked[1]}, key=key))
 
 
 def refused(gateway: GatewayProcess, asked: tuple[str, Json], key: str = ADA) -> tuple[int, str, str]:
