@@ -4,6 +4,7 @@ Conversations are trees of messages that are searched from end to end: no digest
 here comes from the gateway; what the two do not agree on is a fault in one of them.
 """
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -62,6 +63,8 @@ class Node:
     """Brought along by a request that had nothing to show: somebody else may have made it up."""
     partial: bool = False
     """What followed it, or it itself, broke off."""
+    number: int = field(default_factory=itertools.count().__next__)
+    """The later of two messages has the higher one."""
 
     def add(self, body: Json, instructions: tuple[Json, ...], forms: tuple[tuple[str, ...], ...] = ()) -> "Node":
         """A message that follows this one."""
@@ -332,7 +335,8 @@ def _of_several(found: Sequence[Trace], chain: Sequence[Json]) -> Talk | None:
 
 
 def furthest(node: Node, sent: Sequence[Json], at: int) -> tuple[Node, int]:
-    """The message down the tree at which most of what was sent is found; whole tool steps may be left out of it."""
+    """The message down the tree at which most of what was sent is found, the latest of several; whole tool steps may be
+    left out of it."""
     best = (node, at)
     for child in node.children:
         steps = [at + 1] if at < len(sent) and same(child.body, sent[at]) else []
@@ -340,7 +344,7 @@ def furthest(node: Node, sent: Sequence[Json], at: int) -> tuple[Node, int]:
         found = [furthest(child, sent, after) for after in steps]
         if child.body.get("tool_calls"):
             found += [f for end in _ends_of_step(child) if (f := furthest(end, sent, at))[0] is not end]
-        best = max([best, *found], key=lambda place: place[1])
+        best = max([best, *found], key=lambda place: (place[1], place[0].number))
     return best
 
 
@@ -384,14 +388,21 @@ def resumed(head: Node, delta: Sequence[Json]) -> Node:
 def visible(path: Sequence[Node], follows: Sequence[Json]) -> list[Json]:
     """What of a stored path is forwarded: turns whole, in the order they were finished, and no call alone."""
     turns: list[list[Json]] = []
+
+    def finish_turn_of(result: Json) -> None:
+        if result["tool_call_id"] not in call_ids(turns[-1]):
+            owner = next((turn for turn in reversed(turns) if result["tool_call_id"] in call_ids(turn)), turns[-1])
+            turns.remove(owner)
+            turns.append(owner)
+
     for body in (node.body for node in path):
         if body["role"] == "user" or not turns:
             turns.append([])
-        elif body["role"] == "tool" and body["tool_call_id"] not in call_ids(turns[-1]):
-            owner = next(turn for turn in reversed(turns) if body["tool_call_id"] in call_ids(turn))
-            turns.remove(owner)
-            turns.append(owner)
+        elif body["role"] == "tool":
+            finish_turn_of(body)
         turns[-1].append(body)
+    if turns and follows and follows[0]["role"] == "tool":
+        finish_turn_of(follows[0])
     bodies = [body for turn in turns for body in turn]
     kept: list[Json] = []
     for index, body in enumerate(bodies):
