@@ -6,14 +6,13 @@ converted back (guarantee §1.11). Freeform tools, `custom` in OpenAI's chats, t
 the descriptions. Calls of typed tools are returned whole.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.core import jsons
-from gateway.core.ids import new_id
+from gateway.core.ids import content_digest, new_id
 from gateway.core.jsons import Json
 from gateway.core.types.items import CUSTOM, ITEM_DONE, TYPED, arguments_of, is_data_url, typed_kind
 
@@ -396,16 +395,15 @@ LONGEST_CALL_ID = 64
 """Characters of a call's id beyond which OpenAI refuses it."""
 
 
-def with_short_ids(body: Json) -> Json:
-    """Returns a chat with others in place of the ids that OpenAI refuses as too long: where another provider answered
-    before, they may hold the signature of its thoughts. The same id becomes the same one."""
-    messages = body.get("messages") or ()
-    named = [call.get("id") for message in messages for call in message.get("tool_calls") or ()]
+def with_short_ids(body: Json, calls: Sequence[Json]) -> Json:
+    """Returns a chat, which has these calls, with others in place of the ids that OpenAI refuses as too long: where
+    another provider answered before, they may hold the signature of its thoughts. The same id becomes the same one."""
+    named = [call.get("id") for call in calls]
     long = [name for name in named if isinstance(name, str) and len(name) > LONGEST_CALL_ID]
     if not long:
         return body
-    short = {name: CALL + hashlib.sha256(name.encode()).hexdigest()[:32] for name in long}
-    return {**body, "messages": [_renamed(message, short) for message in messages]}
+    short = {name: CALL + content_digest(name)[:32] for name in long}
+    return {**body, "messages": [_renamed(message, short) for message in body["messages"]]}
 
 
 def _renamed(message: Json, names: Mapping[str, str]) -> Json:

@@ -687,8 +687,9 @@ def _sent(
     deployment: ModelDeployment, request: upstreams.UpstreamRequest
 ) -> tuple[upstreams.UpstreamRequest, tool_calls.Names]:
     """Returns the request as sent upstream, and the tools that are sent as functions."""
-    body = tool_calls.with_short_ids(request.body) if is_openais(deployment) else request.body
+    body = request.body
     calls = [call for message in body.get("messages") or () for call in message.get("tool_calls") or ()]
+    body = tool_calls.with_short_ids(body, calls) if is_openais(deployment) else body
     names: tool_calls.Names = {}
     if calls or body.get("tools") or body.get("tool_choice") is not None:
         names, body = _translated(deployment, body), _taken(deployment, body, calls)
