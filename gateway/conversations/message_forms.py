@@ -173,10 +173,9 @@ def interrupted_step(path: Sequence[ConversationMessage], bodies: Sequence[Mappi
     answer to them broke off and ends the path. None if it is not so."""
     if not (path and bodies and path[-1].status == "partial" and bodies[0]["role"] == "tool"):
         return None
-    step = next((message for message in reversed(path[:-1]) if message.role != "tool"), None)
-    if step is None or str(bodies[0].get("tool_call_id")) not in chain.call_ids(step.body):
-        return None
-    return step.message_id
+    step = tool_steps.open_step(path[:-1])
+    is_again = bool(step) and str(bodies[0].get("tool_call_id")) in chain.call_ids(step[0].body)
+    return step[0].message_id if is_again else None
 
 
 def forwardable(
