@@ -82,7 +82,7 @@ class SessionRecorder:
         answer, pending = self._answer, self._pending
         if answer is None:
             return list(self._history)
-        if answer["content"] is None and "tool_calls" not in answer:
+        if _is_empty(answer):
             return [*self._history, *(each for each in pending if each["role"] != "tool")]
         return [*self._history, answer, *_paired(answer, pending)]
 
@@ -116,11 +116,15 @@ class SessionRecorder:
     def _close(self) -> None:
         answer, asked, history = self._answer, self._history, self.history
         self._answer, self._pending, self._history = None, [], history
-        if answer is None or not (answer["content"] or "tool_calls" in answer):
+        if answer is None or _is_empty(answer):
             return
         is_asked = bool(asked) and asked[-1]["role"] != "assistant"
         if is_asked and any(message["role"] == "user" for message in asked):
             self._session.steps.append(RecordedStep(self._times.next(self._at), tuple(asked), answer))
+
+
+def _is_empty(answer: Json) -> bool:
+    return answer["content"] is None and "tool_calls" not in answer
 
 
 def _paired(answer: Json, pending: Sequence[Json]) -> list[Json]:
