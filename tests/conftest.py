@@ -247,11 +247,7 @@ def upstream(module_upstream: MockUpstream) -> Iterator[MockUpstream]:
 
     A test whose client itself sends what is invalid ends with `upstream.violations.clear()`.
     """
-    module_upstream.clear()
-    yield module_upstream
-    found = list(module_upstream.violations)
-    module_upstream.clear()
-    assert not found, "the upstream was sent invalid requests"
+    yield from _as_new(module_upstream)
 
 
 @pytest.fixture(scope="module")
@@ -264,9 +260,15 @@ def module_elsewhere(kinds: Kinds) -> Iterator[MockUpstream]:
 @pytest.fixture
 def elsewhere(module_elsewhere: MockUpstream) -> Iterator[MockUpstream]:
     """Another provider, as new. At the end of the test nothing invalid may have been sent to it, either."""
-    module_elsewhere.clear()
-    yield module_elsewhere
-    assert not module_elsewhere.violations
+    yield from _as_new(module_elsewhere)
+
+
+def _as_new(mock: MockUpstream) -> Iterator[MockUpstream]:
+    mock.clear()
+    yield mock
+    found = list(mock.violations)
+    mock.clear()
+    assert not found, "the upstream was sent invalid requests"
 
 
 @pytest.fixture

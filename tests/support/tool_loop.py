@@ -8,6 +8,7 @@ from openai import OpenAI
 from tests.support.answers import Json, assistant, bill_of, conversation_of, function_tool, tool_call, tool_result, user
 from tests.support.mock_upstream import MockUpstream
 
+result = tool_result
 TOOLS: Any = [function_tool(name, parameters={"type": "object", "properties": {}}) for name in ("weather", "clock")]
 ASK = user("What is the weather in Bern?")
 
@@ -18,10 +19,6 @@ def call(call_id: str, name: str = "weather", **arguments: Any) -> Json:
 
 def calls(*wanted: Json, content: str | None = None) -> Json:
     return assistant(content, tool_calls=list(wanted))
-
-
-def result(call_id: str, content: str) -> Json:
-    return tool_result(call_id, content)
 
 
 LOOP = [ASK, calls(call("c1", city="Bern")), result("c1", "12 degrees, rain"), assistant("It rains in Bern.")]
