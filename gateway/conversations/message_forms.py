@@ -3,7 +3,7 @@ as local servers repeat ids (guarantee §3.3, §4 I3); as their model was sent t
 or client may not receive (ADR 12). Agents' routing markers are kept apart from their text."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -278,26 +278,30 @@ def for_origin(history: ConversationHistory, origin: str) -> ConversationHistory
     return replace(history, messages=(*messages, *history.new_messages))
 
 
-def without_provider_fields(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def without_provider_fields(
+    messages: Sequence[dict[str, Any]], dropped: Set[str] = items.PROVIDER_FIELDS
+) -> list[dict[str, Any]]:
     """Removes from messages to be forwarded the fields that only the provider which made them understands."""
     shortened: set[str] = set()
     found: list[dict[str, Any]] = []
     for message in messages:
         body = message
         if message["role"] == "assistant":
-            body = _without_provider_fields(message, set(), shortened)
+            body = _without_provider_fields(message, set(), shortened, dropped)
         elif message.get("tool_call_id") in shortened:
             body = {**message, "tool_call_id": _without_signature(str(message["tool_call_id"]))}
         found.append(body)
     return found
 
 
-def _without_provider_fields(body: dict[str, Any], answered_now: set[str], shortened: set[str]) -> dict[str, Any]:
+def _without_provider_fields(
+    body: dict[str, Any], answered_now: set[str], shortened: set[str], dropped: Set[str] = items.PROVIDER_FIELDS
+) -> dict[str, Any]:
     """Returns an assistant message without provider fields. Ids of calls lose signatures that no new result names."""
-    found = {k: v for k, v in body.items() if k not in items.PROVIDER_FIELDS}
+    found = {k: v for k, v in body.items() if k not in dropped}
     calls = body.get("tool_calls")
     if isinstance(calls, list):
-        found["tool_calls"] = [_call(call, answered_now, shortened) for call in calls]
+        found["tool_calls"] = [_call(call, answered_now, shortened, dropped) for call in calls]
     return body if found == body else found
 
 
@@ -317,10 +321,10 @@ def _as_requested(body: dict[str, Any]) -> dict[str, Any]:
     return body if found == body else found
 
 
-def _call(call: dict[str, Any], answered_now: set[str], shortened: set[str]) -> dict[str, Any]:
-    found = {k: v for k, v in call.items() if k not in items.PROVIDER_FIELDS}
+def _call(call: dict[str, Any], answered_now: set[str], shortened: set[str], dropped: Set[str]) -> dict[str, Any]:
+    found = {k: v for k, v in call.items() if k not in dropped}
     if isinstance(found.get("function"), dict):
-        found["function"] = {k: v for k, v in found["function"].items() if k not in items.PROVIDER_FIELDS}
+        found["function"] = {k: v for k, v in found["function"].items() if k not in dropped}
     call_id = str(found.get("id"))
     if SIGNED_ID in call_id and call_id not in answered_now:
         shortened.add(call_id)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from gateway.billing import prompt_cache
 from gateway.context import BuiltContext, whole_files
+from gateway.conversations import message_forms
 from gateway.core import errors
 from gateway.core.config.settings import ContextSettings
 from gateway.core.formats import tool_calls
@@ -32,6 +33,7 @@ from gateway.core.types.chat import CacheMark, ChatRequest, ModelDeployment, Mod
 from gateway.core.types.content_parts import as_parts, dicts_of, map_parts, parts_of, texts_of
 from gateway.core.types.prompt_digests import without_mark
 from gateway.pipeline.stages import PreparedRequest
+from gateway.upstream.routing import protocols
 
 
 class UpstreamPayload(NamedTuple):
@@ -104,6 +106,8 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
     said = bound_messages(prepared, messages) if items.SIGNED in fields or items.BOUND in fields else messages
     apart = not upstreams.PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(items.RESPONSES_ALONE)
     sent = without_items(said, request) if apart else said
+    if request.options.mode != "off" and not protocols.knows_litellms(deployment):
+        sent = message_forms.without_provider_fields(sent, items.OF_LITELLM)
     if request.messages and not sent:  # hosted calls, or empty answers, and nothing else
         raise errors.InvalidRequest("Nothing in the request is a message that this model takes.", param="messages")
     return UpstreamPayload(sent, forward, native, said)

@@ -328,6 +328,17 @@ async def test_s1_hints_that_change_no_answer_do_not_go_to_a_provider_that_lacks
     assert hint not in sent(provider)
 
 
+@pytest.mark.parametrize(
+    ("asked", "fitting"),
+    [({"temperature": 1.7}, {"temperature": 1}), ({"temperature": 0.3, "top_p": 1}, {"temperature": 0.3})],
+)
+async def test_s12_7_sampling_that_openai_takes_is_fitted(provider: respx.Route, asked: Json, fitting: Json) -> None:
+    """Else Claude's 400 would be what a client gets whose own model failed."""
+    provider.mock(httpx.Response(200, json=wire.message(wire.text("x"))))
+    await complete(deployment(SONNET), **asked)
+    assert {name: sent(provider).get(name) for name in ("temperature", "top_p") if name in sent(provider)} == fitting
+
+
 async def test_s7_a_parameter_that_the_provider_lacks_is_a_400(provider: respx.Route) -> None:
     """§7: bad input is a 4xx that names the field; `drop_params` in the configuration drops it instead."""
     with pytest.raises(errors.InvalidRequest) as caught:

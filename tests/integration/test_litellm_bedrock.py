@@ -77,6 +77,15 @@ async def test_s1_s6_text_and_usage(provider: respx.Route, stream: bool) -> None
     assert authorization.startswith("AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/")
 
 
+@pytest.mark.parametrize("usage", [{}, {"usage": {"inputTokens": 11}}])
+async def test_s6_an_answer_without_all_of_its_usage_is_one(provider: respx.Route, usage: Json) -> None:
+    message = {"role": "assistant", "content": [{"text": "Hello"}]}
+    provider.mock(httpx.Response(200, json={"output": {"message": message}, "stopReason": "end_turn", **usage}))
+    found = (await complete(nova())).body
+    assert found["choices"][0]["message"]["content"] == "Hello"
+    assert found["usage"]["prompt_tokens"] == (11 if usage else 0)
+
+
 async def test_s7_a_stream_that_breaks_off(provider: respx.Route) -> None:
     """§7: a dead stream never ends cleanly."""
     with pytest.raises(UpstreamInterrupted):

@@ -84,6 +84,15 @@ async def test_s1_a_prompt_that_is_blocked_was_filtered(provider: respx.Route, s
     assert usage["prompt_tokens"] == 10
 
 
+@pytest.mark.parametrize("left", [wire.answer(wire.text("Rain.")), {"promptFeedback": {"blockReason": "OTHER"}}])
+async def test_s6_an_answer_without_usage_is_one(provider: respx.Route, left: Json) -> None:
+    """Its tokens are counted here, as those of a stream are."""
+    left.pop("usageMetadata", None)
+    provider.mock(httpx.Response(200, json=left))
+    usage = (await complete(deployment(PRO))).body["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (0, 0)
+
+
 async def test_s1_9_bytes_that_are_no_text_cost_no_answer(provider: respx.Route) -> None:
     raw = json.dumps(wire.answer(wire.text("Rain, *."))).encode().replace(b"*", b"\xff\xc3")
     provider.mock(httpx.Response(200, headers={"content-type": "application/json"}, content=raw))

@@ -286,6 +286,8 @@ SEALED = ("thought_signature", "encrypted_content", "reasoning_details", "extra_
 BOUND = "thinking_bound"
 """The field of a stored answer with the digest of the content to which its signed reasoning is bound (guarantee
 §10.10). It is the gateway's own: no model and no client gets it."""
+OF_LITELLM = frozenset((SEALED[-1], SIGNED))
+"""Fields of an answer or of a call that litellm adds."""
 THOUGHTS = frozenset(
     {
         *("reasoning_content", "reasoning", "reasoning_details", "reasoning_items", "thinking_blocks"),

@@ -284,6 +284,7 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
     _check_tools(found.get("tools"), typed=is_claude)
     if is_claude:
         _check_format(found.get("response_format"))
+        _fit_sampling(found)
     _make_arguments_objects(found.get("messages"))
     if extra and deployment.route.startswith(upstreams.GEMINI_ROUTES):  # merged unchanged into the provider's body
         extra = {"extra_body": extra}
@@ -341,6 +342,16 @@ def _check_format(asked: Any) -> None:
         raise errors.missing("response_format.json_schema")
     if not isinstance(asked["json_schema"].get("schema"), dict):
         raise errors.missing("response_format.json_schema.schema")
+
+
+def _fit_sampling(wanted: dict[str, Any]) -> None:
+    """Fits what a chat says of sampling to Claude, as Anthropic's own endpoint for chats does: a temperature above 1
+    becomes 1. New models take no `top_p` beside a temperature: one that leaves nothing out says nothing."""
+    heat = wanted.get("temperature")
+    if isinstance(heat, int | float) and heat > 1:
+        wanted["temperature"] = 1
+    if heat is not None and wanted.get("top_p") == 1:
+        del wanted["top_p"]
 
 
 def _make_arguments_objects(messages: Any) -> None:

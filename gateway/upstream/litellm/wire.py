@@ -34,6 +34,13 @@ MAX_LINE_BYTES = 32 * 2**20
 END_MARK = re.compile(rb'(?<!\\)"(?:finish|block)Reason"\s*:\s*"(?![A-Z]+_REASON_UNSPECIFIED)([A-Z_]+)"')
 END_MARK_BYTES = 64
 """Bytes of one piece that are searched again with the next: more than `END_MARK` matches."""
+NEEDED_USAGES = {
+    "candidates": ("usageMetadata", {}),  # Gemini
+    "promptFeedback": ("usageMetadata", {}),
+    "output": ("usage", {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0}),  # Bedrock
+}
+"""The usage without which litellm refuses a whole answer, by a field of that answer. Zeros are counted here, as those
+of a stream are."""
 
 
 def provider_of(deployment: ModelDeployment) -> str:
@@ -79,7 +86,9 @@ class GatewayTransport(httpx.AsyncBaseTransport):
                 body = (
                     _MendedMessage(self, response, _wants_stream(request))
                     if speaks_so
-                    else _WatchedBody(self, response, is_text=is_text)
+                    else _AnswerWithUsage(self, response, is_text=True)
+                    if is_text
+                    else _WatchedBody(self, response)
                 )
                 return httpx.Response(response.status_code, headers=headers, stream=body, request=request)
             self.raw = b"".join([piece async for piece in _WatchedBody(self, response)])
@@ -165,6 +174,26 @@ class _WatchedBody(httpx.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._response.aclose()
+
+
+class _AnswerWithUsage(_WatchedBody):
+    """An answer; a whole one with the usage that litellm needs."""
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        if self._streamed:
+            async for piece in super()._pieces():
+                yield piece
+            return
+        raw = b"".join([piece async for piece in super()._pieces()])
+        try:
+            answer = jsons.loads_answer(raw)
+        except jsons.JSONDecodeError:
+            answer = None
+        for field, (name, needed) in NEEDED_USAGES.items() if isinstance(answer, dict) else ():
+            told = answer.get(name)
+            if field in answer and not (isinstance(told, dict) and needed.keys() <= told.keys()):
+                raw = jsons.dumps(answer | {name: needed | (told if isinstance(told, dict) else {})})
+        yield raw
 
 
 class _MendedMessage(_WatchedBody):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from gateway.core import errors, jsons, ports
 from gateway.core.types import upstreams
 from gateway.core.types.chat import ChatRequest, ModelDeployment, NativeRequest
-from gateway.upstream.routing.catalogue import AZURE, OPENAI_BASES
+from gateway.upstream.routing.catalogue import AZURE, OPENAI_BASES, OPENAI_COMPATIBLE
 from gateway.upstream.routing.deployments import RESPONSES, by_responses
 
 ANTHROPIC_BASE = "https://api.anthropic.com"
@@ -44,6 +44,14 @@ MCP_FIELDS = {
 def is_openais(deployment: ModelDeployment) -> bool:
     """Returns whether an upstream is OpenAI itself, or Azure with its models."""
     return deployment.api_base in OPENAI_BASES or deployment.provider == AZURE
+
+
+def knows_litellms(deployment: ModelDeployment) -> bool:
+    """Returns whether an upstream may know the fields that litellm adds to answers: litellm itself, and whatever stands
+    at an address that only its operator knows. Others have their own, and some refuse these."""
+    own = OPENAI_COMPATIBLE.get(deployment.provider)
+    is_providers = deployment.provider != "openai" and own is not None
+    return deployment.protocol != "openai" or not (is_providers or is_openais(deployment))
 
 
 def takes_freeform(deployment: ModelDeployment) -> bool:

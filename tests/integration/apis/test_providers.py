@@ -52,6 +52,7 @@ def models(mock: MockUpstream) -> list[Json]:
         entry("own-key", "anthropic/claude-sonnet-4-5", mock.url),
         entry("gemini", "gemini/gemini-2.5-pro", mock.url, api_key="sk-secret-gem"),
         entry("gpt-4o", "openai/gpt-4o", mock.base_url, api_key="sk-upstream"),
+        entry("groq", "groq/llama-3.3-70b", mock.base_url, api_key="sk-upstream"),
         entry("gone", "anthropic/claude-sonnet-4-5", "http://127.0.0.1:9", api_key="sk-secret-ant"),
     ]
 
@@ -399,7 +400,7 @@ def test_s9_models_and_check(house: GatewayProcess, listening: MockUpstream, tmp
         done = gateway_command("check", "--config", str(path), directory=tmp_path)
         return done.returncode, done.stdout
 
-    claude, *_, gemini, _, _ = models(listening)
+    claude, *_, gemini, _, _, _ = models(listening)
     cloud = {"model_name": "nova", "litellm_params": {"model": "bedrock/amazon.nova-pro-v1:0"}}
     code, said = check(claude, gemini, cloud)
     assert code == 0, said
@@ -411,3 +412,20 @@ def test_s9_models_and_check(house: GatewayProcess, listening: MockUpstream, tmp
     assert (code, "the key was refused" in said) == (1, True), said
     code, said = check({"model_name": "t", "litellm_params": {"model": "antropic/claude"}})
     assert (code, "'antropic/claude' is not known" in said) == (1, True), said
+
+
+@pytest.mark.parametrize(("model", "knows"), [("groq", False), ("gpt-4o", True)])
+def test_s1_what_litellm_adds_goes_to_no_provider_with_fields_of_its_own(
+    house: GatewayProcess, upstream: MockUpstream, provider: MockProvider, model: str, knows: bool
+) -> None:
+    """A client that has nothing stored sends it back, whoever made it; what stands at the address of a gateway may be
+    another LiteLLM."""
+    provider.reply(SIGNED)
+    made = chat(house, ASK, model="gemini", tools=TOOLS, store=False)["choices"][0]["message"]
+    (call,) = made["tool_calls"]
+    assert call["provider_specific_fields"]
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": "12 degrees"}]
+    chat(house, ASK, made, *results, model=model, tools=TOOLS, store=False)
+    _, again, _ = upstream.forwarded
+    assert ("provider_specific_fields" in json.dumps(again)) is knows
+    assert again["reasoning_content"] == "The user wants the weather."
