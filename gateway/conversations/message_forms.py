@@ -260,10 +260,11 @@ SIGNED_ID = "__thought__"
 def for_origin(history: ConversationHistory, origin: str) -> ConversationHistory:
     """Adapts the conversation to a model of the provider `origin`: stored answers of other providers lose their
     provider's fields, and all that only answers have: pictures, annotations, numbers of calls. Strict providers refuse
-    fields that they do not know. What the client sent with this request is unchanged."""
+    fields that they do not know. An answer that says nothing has an empty text, as no chat takes it without one. What
+    the client sent with this request is unchanged."""
     stored = history.messages[: history.stored]
     foreign = [m.origin is not None and m.origin != origin for m in stored]
-    if not any(foreign):
+    if not any(foreign) and not any(_is_silent(m.body) for m in stored):
         return history
     answered_now = {str(m.body.get("tool_call_id")) for m in history.new_messages if m.role == "tool"}
     shortened: set[str] = set()
@@ -274,8 +275,17 @@ def for_origin(history: ConversationHistory, origin: str) -> ConversationHistory
             body = _as_requested(_without_provider_fields(body, answered_now, shortened))
         elif message.role == "tool" and body.get("tool_call_id") in shortened:
             body = {**body, "tool_call_id": _without_signature(str(body["tool_call_id"]))}
+        if _is_silent(body):
+            body = {**body, "content": ""}
         messages.append(message if body is message.body else replace(message, body=body))
     return replace(history, messages=(*messages, *history.new_messages))
+
+
+def _is_silent(body: dict[str, Any]) -> bool:
+    """Returns whether an answer has no text and no other field that a request may have in its place: the model only
+    thought, or its text or calls were deleted."""
+    said = body.get("content") is not None or body["role"] != "assistant"  # as nearly always: first
+    return not said and not any(map(body.get, (*chain.ANSWER_FIELDS, "images")))
 
 
 def without_provider_fields(
@@ -316,8 +326,6 @@ def _as_requested(body: dict[str, Any]) -> dict[str, Any]:
         found["tool_calls"] = [{k: v for k, v in call.items() if k != "index"} for call in found["tool_calls"]]
     if "audio" in found:
         found = items.as_history(found, now=None)
-    if found.get("content") is None and not any(found.get(name) for name in chain.ANSWER_FIELDS):
-        found["content"] = ""
     return body if found == body else found
 
 

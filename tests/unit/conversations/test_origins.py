@@ -82,3 +82,12 @@ def test_what_only_answers_have_goes_back_to_their_maker_alone(said: str | None)
         assert bodies(for_origin(history(ASKED, answer), "openai https://b")) == [ASKED.body, meant]
     aloud = message(assistant(None, audio={"id": "audio_1", "transcript": "y"}), "a")
     assert bodies(for_origin(history(aloud), "b")) == [assistant("y")]
+
+
+@pytest.mark.parametrize("origin", ["deepseek", None])
+@pytest.mark.parametrize("said", [{"content": None}, {}])
+def test_an_answer_without_a_text_goes_up_with_an_empty_one(origin: str | None, said: Json) -> None:
+    """The model only thought, or what it said was deleted: no chat takes a message without content."""
+    thought = {"role": "assistant", **said, "reasoning_content": "hm"}
+    found = for_origin(history(ASKED, message(thought, origin)), "deepseek")
+    assert bodies(found) == [ASKED.body, {**thought, "content": ""}]
