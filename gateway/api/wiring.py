@@ -146,7 +146,7 @@ class WiredApi:
             auth,
             max_body_bytes=max_bytes,
             hooks=self._instruments.hooks,
-            serves=self._documents.served_here,
+            files=self._documents.callers,
             delete=self._requests.settlement.delete_conversation,
         )
         self._attachments = AttachmentEndpoints(records, auth)

@@ -31,7 +31,7 @@ from gateway.core.types import agents, audit_log, bill, chain, items, past_turns
 from gateway.core.types.chat import a_pin
 from gateway.core.types.content_parts import parts_of
 from gateway.core.types.conversation import ConversationMessage
-from gateway.documents.files import FilesHere
+from gateway.documents.files import CallersFiles
 from gateway.storage.conversations import ConversationRecords
 
 # Reads the items that a client adds to a conversation as chat messages.
@@ -41,11 +41,11 @@ MAX_ITEMS = 20
 
 
 def parse_items(
-    value: Any, *, keeps: bool = False, answers: dict[str, str] | None = None
+    value: Any, *, files: dict[str, str] | None = None, answers: dict[str, str] | None = None
 ) -> tuple[ConversationMessage, ...]:
     """Parses `items` to chat messages with new ids.
-    `keeps`: the sender's files are stored here, so that images may be named by ids. `answers`: receives the paths of
-    outputs of calls that are not among the items, by call id.
+    `files`: receives the paths of files, by their ids; None: the sender's are not stored here, so that no image may be
+    named by an id. `answers`: receives the paths of outputs of calls that are not among the items, by call id.
     Raises InvalidRequest: an item breaks a rule; `param` names it, as in `items[i]…`."""
     if value is None:
         raise errors.missing("items")
@@ -59,8 +59,8 @@ def parse_items(
         if item.get("agent") is not None and item.get("type") != "reasoning":  # which the next item's message takes up
             reader.messages[-1].agent = read(NAME, item["agent"], f"items[{index}].agent")
     reader.end()
-    for each in () if keeps else reader.messages:
-        _check_pictures(each)
+    for each in reader.messages:
+        _find_files(each, files)
     made: set[str] = set()
     for each in reader.messages:
         made.update(chain.call_ids(each.body))
@@ -80,13 +80,16 @@ def parse_items(
     )
 
 
-def _check_pictures(message: ReadMessage) -> None:
-    """Raises InvalidRequest: the message names an image by an id."""
+def _find_files(message: ReadMessage, files: dict[str, str] | None) -> None:
+    """Adds the files that the message names to `files`. Raises InvalidRequest: without these, it names an image."""
     content, field = message.body.get("content"), "output" if message.body["role"] == "tool" else "content"
     for index, part in enumerate(parts_of(content)):
-        if items.named_picture(part) is not None:
-            text = "is not supported: chat completions take images by URL or as data URLs"
-            raise errors.invalid(f"{message.where}.{field}[{index}].file_id", text)
+        where, picture = f"{message.where}.{field}[{index}].file_id", items.named_picture(part)
+        if picture is not None and files is None:
+            raise errors.invalid(where, "is not supported: chat completions take images by URL or as data URLs")
+        name = items.named_file(part) if picture is None else picture
+        if name is not None and files is not None:
+            files.setdefault(name, where)
 
 
 ITEM_FIELDS = {
@@ -256,14 +259,13 @@ class ConversationEndpoints:
         auth: KeyAuthenticator,
         max_body_bytes: int,
         hooks: TelemetryHooks,
-        serves: FilesHere,
+        files: CallersFiles,
         delete: Callable[[str, str, audit_log.AuditActor | None], Awaitable[bool]],
     ) -> None:
-        """`serves`: whether the gateway stores a caller's files; `delete`: deletes a tenant's conversation, for an
-        actor; returns False if there is none."""
+        """`delete`: deletes a tenant's conversation, for an actor; returns False if there is none."""
         self._hooks = hooks
         self._delete = delete
-        self._serves = serves
+        self._files = files
         self._records = records
         endpoint = partial(MethodEndpoint, auth, max_body_bytes)
         self.all = endpoint({"GET": self._list, "POST": self._create})
@@ -286,9 +288,15 @@ class ConversationEndpoints:
         return as_conversation(made, warnings)
 
     async def _parsed(self, call: ApiCall, items: Any) -> tuple[tuple[ConversationMessage, ...], dict[str, str]]:
-        answers: dict[str, str] = {}
-        parse = partial(parse_items, keeps=self._serves(call.received.caller), answers=answers)
-        return await call.received.run(parse, items), answers
+        caller, answers, named = call.received.caller, dict[str, str](), dict[str, str]()
+        files = named if self._files.keeps(caller) else None
+        messages = await call.received.run(partial(parse_items, files=files, answers=answers), items)
+        for file_id, where in named.items():
+            try:
+                await self._files.name(file_id, caller)
+            except errors.FileNotFound as error:
+                raise errors.FileNotFound(error.message, param=where) from error
+        return messages, answers
 
     async def _find(self, call: ApiCall) -> ConversationObject:
         return with_totals(*await self._records.totals(call.tenant, call.conversation_id))

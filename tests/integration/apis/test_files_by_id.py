@@ -272,6 +272,19 @@ def test_s14_6_what_is_none_of_our_ids_goes_up_untouched(
         assert asked.last["input"] == [message]
 
 
+def test_s14_5_items_name_only_files_that_are_there(keeping: GatewayProcess) -> None:
+    """Unknown, or another tenant's: nothing is added, and the field is named as in a request (guarantee §7)."""
+    file_id, talk = uploaded(keeping, picture()), ok(keeping.post("/conversations", json={}, key=BOB))["id"]
+    for kind, name in (("input_file", "file-none"), ("input_image", file_id)):
+        items = [user("fine"), user([{"type": "input_text", "text": "x"}, {"type": kind, "file_id": name}])]
+        for path in ("/conversations", f"/conversations/{talk}/items"):
+            answer = keeping.post(path, json={"items": items}, key=BOB)
+            error = answer.json()["error"]
+            told = (answer.status_code, error["code"], error["param"])
+            assert told == (404, "file_not_found", "items[1].content[1].file_id")
+    assert ok(keeping.get(f"/conversations/{talk}/items", key=BOB))["data"] == []
+
+
 def test_s14_6_items_of_a_conversation_may_name_pictures(
     keeping: GatewayProcess, own_key_gateway: GatewayProcess, upstream: MockUpstream
 ) -> None:
