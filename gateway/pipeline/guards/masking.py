@@ -372,7 +372,8 @@ class PlaceholderMap:
 
 MASKED_BODY_FIELDS = (
     *("instructions", "system", "messages", "input", "prompt", "prediction", "query", "documents", "suffix", "text"),
-    *("texts", "content", "question", "title"),
+    *("texts", "content", "question", "title", "thread", "additional_messages", "additional_instructions"),
+    "tool_outputs",
 )
 """Fields of a body that hold written text, as far as they are not settings."""
 OF_THE_GATEWAY = frozenset(

@@ -37,6 +37,8 @@ EVERYWHERE: list[Json] = [
     {"prompt": [f"I am {MAIL}."]},
     {"prediction": {"type": "content", "content": f"Dear {MAIL}"}},
     {"instructions": f"He is {MAIL}."},
+    {"thread": {"messages": [user(f"I am {MAIL}.")]}, "additional_instructions": f"He is {MAIL}."},  # of a relayed run
+    {"additional_messages": [user(MAIL)], "tool_outputs": [{"tool_call_id": "c", "output": f"Sent to {MAIL}"}]},
     {"messages": [{"role": "assistant", "output_items": [{"type": "reasoning", "summary": [{"text": MAIL}]}]}]},
 ]
 
