@@ -110,6 +110,30 @@ def test_s13_12_what_each_setting_would_have_cost(
     check_meter(told)
 
 
+def test_s13_12_answers_that_a_fork_has_copied_count_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Claude Code copies a session that it forks or resumes to another file, with other ids of session and lines."""
+    (tmp_path / "recorded").mkdir()
+
+    def write(name: str, *answers: str) -> None:
+        lines: list[Json] = []
+        for n, text in enumerate(answers):
+            asked = {"role": "user", "content": f"Question {n}"}
+            answer = {"role": "assistant", "id": f"msg_{text}", "content": [{"type": "text", "text": text}]}
+            lines += [{"type": "user", "message": asked}, {"type": "assistant", "message": answer}]
+        named = ({**line, "sessionId": name, "uuid": f"{name}{n}"} for n, line in enumerate(lines))
+        (tmp_path / "recorded" / name).write_text("\n".join(map(json.dumps, named)))
+
+    write("a.jsonl", "one", "two")
+    write("fork.jsonl", "one", "two", "three")
+    write("same.jsonl", "one", "two")
+    _, out, err = run(capsys, "--replay", "recorded", "--max-input-tokens", "none", "--json")
+    told = json.loads(out)
+    assert {each["session"]: each["steps"] for each in told["sessions"]} == {"a.jsonl": 2, "fork.jsonl": 1}
+    assert err.splitlines()[:2] == [
+        f"left out: {name} 2 answers that another file has, too" for name in ("fork.jsonl", "same.jsonl")
+    ]
+
+
 def test_s13_12_a_loss_stands_in_front(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A window that is so small that each step rewrites it costs more than it saves, and that is shown first; tables,
     JSON and CSV say the same."""

@@ -76,12 +76,19 @@ def savings_by_replay(call: CommandCall, make: MakeGateway) -> int:
 
 def _read(folder: Path, limit: int | None, err: TextIO) -> list[RecordedSession]:
     found: list[RecordedSession] = []
+    paid: set[str] = set()
     for path in transcripts(folder):
         name = path.name if path == folder else path.relative_to(folder).as_posix()
         try:
-            found += read_sessions(path, name)
+            read = read_sessions(path, name)
         except (ValueError, OSError) as error:
             err.write(f"left out: {name} {error}\n")
+            continue
+        for session in read:  # a client that forks or resumes one copies its lines to another file
+            if copies := session.leave_out(paid):
+                err.write(f"left out: {session.name} {copies} answers that another file has, too\n")
+        paid.update(step.answer_id for session in read for step in session.steps if step.answer_id is not None)
+        found += [session for session in read if session.steps]
     found.sort(key=lambda session: -len(session.steps))
     return found[:limit]
 

@@ -19,7 +19,7 @@ from gateway.core.config.settings import Settings, StorageSettings
 from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
 from gateway.core.types import upstreams
-from gateway.core.types.chat import ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
+from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, RequestCaller
 from gateway.core.types.content_parts import texts_of
 from gateway.core.types.prompt_digests import unmarked
 from gateway.operations.savings.transcripts import RecordedSession
@@ -414,13 +414,18 @@ class SessionPlayer:
         last = start
         for step in session.steps:
             clock.seconds = start + step.at
+            try:
+                request = self._request(step.messages, session.tools, caller)
+            except errors.InvalidRequest:
+                played.refused += 1
+                continue
             prompt = segments.of_prompt(step.messages, session.tools)
             usage = direct.usage(prompt, clock.seconds, segments.tokens_of(step.answer))
             if facts.max_input_tokens is not None and usage["prompt_tokens"] > facts.max_input_tokens:
                 raise TooLong(f"has a request of {usage['prompt_tokens']} tokens")
             upstream.answer = step.answer
             try:
-                cost, net = await self._ask(step.messages, session.tools, caller)
+                cost, net = await self._ask(request)
             except errors.GatewayError:
                 played.refused += 1
                 continue
@@ -440,16 +445,17 @@ class SessionPlayer:
                     played.missing += not verbatim.has(upstream.messages, text)
         return played
 
-    async def _ask(
-        self, messages: Sequence[Json], tools: Sequence[Json], caller: RequestCaller
-    ) -> tuple[Decimal, Decimal]:
-        """Sends a step's request; returns its cost and the net saving of its bill, both in USD."""
+    def _request(self, messages: Sequence[Json], tools: Sequence[Json], caller: RequestCaller) -> ChatRequest:
+        """Raises InvalidRequest: the gateway refuses such a body."""
         body: Json = {"model": self._model, "messages": list(messages), "store": self._setting.store}
         body |= {"tools": list(tools)} if tools else {}
         body |= {"context": self._setting.context} if self._setting.context else {}
         arrival = RequestArrival(ids.new_id("req_"), self._clock.now(), self._clock.monotonic(), len(jsons.dumps(body)))
         plain = validation.plain_messages(body["messages"])
-        request = validation.parse_chat_request(body, {}, caller, self._settings, arrival, plain)
+        return validation.parse_chat_request(body, {}, caller, self._settings, arrival, plain)
+
+    async def _ask(self, request: ChatRequest) -> tuple[Decimal, Decimal]:
+        """Sends a step's request; returns its cost and the net saving of its bill, both in USD."""
         completion = not_paused(await self._gateway.requests.pipeline.answer(request))
         bill = jsons.loads(jsons.dumps(completion.body["response_metadata"]))
         net = cost.usd_of(cost.meter_of(bill).get("net_saving"))

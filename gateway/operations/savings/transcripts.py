@@ -1,9 +1,10 @@
 """Reads transcripts of Claude Code, of Codex and in OpenAI's format: requests of a client and answers, step by step."""
 
 import gzip
+import json
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.request_parser import MessageReader
 from gateway.core.frozen_records import record
 from gateway.core.jsons import Json
-from gateway.core.types.content_parts import parts_of, texts_of
+from gateway.core.types.content_parts import dicts_of, parts_of, texts_of
 
 STEP_SECONDS = 15.0
 """Between two steps of a session without times."""
@@ -24,11 +25,13 @@ MAX_FILE_BYTES = 2**29
 
 @record
 class RecordedStep:
-    """A request of a session. `at`: seconds since the session began; `messages`: as its client would send them."""
+    """A request of a session. `at`: seconds since the session began; `messages`: as its client would send them;
+    `answer_id`: the provider's, where the transcript names it."""
 
     at: float
     messages: Sequence[Json]
     answer: Json
+    answer_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -40,6 +43,12 @@ class RecordedSession:
     steps: list[RecordedStep]
     tools: list[Json] = field(default_factory=list)
     model: str | None = None
+
+    def leave_out(self, paid: Container[str]) -> int:
+        """Removes the steps with these answers, which other sessions have paid for; returns their number."""
+        count = len(self.steps)
+        self.steps = [step for step in self.steps if step.answer_id is None or step.answer_id not in paid]
+        return count - len(self.steps)
 
 
 class StepTimes:
@@ -120,7 +129,8 @@ class SessionRecorder:
             return
         is_asked = bool(asked) and asked[-1]["role"] != "assistant"
         if is_asked and any(message["role"] == "user" for message in asked):
-            self._session.steps.append(RecordedStep(self._times.next(self._at), tuple(asked), answer))
+            name = self._key if isinstance(self._key, str) else None
+            self._session.steps.append(RecordedStep(self._times.next(self._at), tuple(asked), answer, name))
 
 
 def _is_empty(answer: Json) -> bool:
@@ -141,10 +151,19 @@ def call_of(call_id: str, name: str, arguments: str) -> Json:
 
 def tools_of(steps: Sequence[RecordedStep]) -> list[Json]:
     """Returns definitions, with names alone, of the tools that a session calls: transcripts seldom have them."""
-    calls = [call for step in steps for call in step.answer.get("tool_calls") or ()]
-    names = dict.fromkeys(call["function"]["name"] for call in calls if isinstance(call.get("function"), dict))
+    names = {call["function"]["name"] for step in steps for call in _calls(step.answer)}
     parameters = {"type": "object", "properties": {}}
     return [{"type": "function", "function": {"name": name, "parameters": parameters}} for name in sorted(names)]
+
+
+def _calls(message: Json) -> list[Json]:
+    """Lists the calls of an answer that have an id and the name of a function."""
+    return [call for call in dicts_of(message.get("tool_calls")) if _is_call(call)]
+
+
+def _is_call(call: Json) -> bool:
+    function = call.get("function")
+    return isinstance(call.get("id"), str) and isinstance(function, dict) and isinstance(function.get("name"), str)
 
 
 def text_in(content: Any) -> str:
@@ -187,8 +206,8 @@ class ClaudeCodeTranscripts:
     def sessions(self, name: str, lines: Iterable[Json]) -> list[RecordedSession]:
         """Returns the session of a file, and one for each sub-agent in it. Leaves out thoughts: only their provider can
         read them."""
-        branches: dict[object, _Branches] = {}
-        agents: dict[str, object] = {}
+        branches: dict[str | None, _Branches] = {}
+        agents: dict[str, str] = {}
         for line in lines:
             said = line.get("message")
             is_said = line.get("type") in SPEAKING_LINES and isinstance(said, dict) and line.get("isMeta") is not True
@@ -240,12 +259,12 @@ def _is_prompt(line: Json) -> bool:
     return not any(_is(block, "tool_result") for block in parts_of(said.get("content")))
 
 
-def _agent(line: Json, agents: dict[str, object]) -> object:
+def _agent(line: Json, agents: dict[str, str]) -> str | None:
     """Returns the sub-agent of a line, by its name or its first line; None for the main agent."""
     if line.get("isSidechain") is not True:
         return None
     before = agents.get(str(line.get("parentUuid")))
-    agent = line.get("agentId") or before or line.get("uuid")
+    agent = str(line.get("agentId") or before or line.get("uuid"))
     agents[str(line.get("uuid"))] = agent
     return agent
 
@@ -311,8 +330,7 @@ class CodexTranscripts:
                     system = {"role": "system", "content": text}
                     recorder.say(system)
             elif kind == "compacted":
-                kept = item.get("replacement_history")
-                said = [each for one in kept if isinstance(one, dict) and (each := _said_by(one))] if kept else []
+                said = [each for one in dicts_of(item.get("replacement_history")) if (each := _said_by(one))]
                 if not said and isinstance(item.get("message"), str):
                     said = [{"role": "user", "content": item["message"]}]
                 recorder.begin_anew(*([system] if system else []), *said)
@@ -397,9 +415,10 @@ def _of_messages(name: str, messages: Sequence[Json]) -> list[RecordedSession]:
         at = _time_of(message)
         said = {key: value for key, value in message.items() if key not in CHAT_TIMES}
         if said.get("role") == "assistant":
-            calls = [each for each in said.get("tool_calls") or () if isinstance(each, dict)]
-            recorder.answer(number, at, text_in(said.get("content")) or None, calls)
-        elif isinstance(said.get("role"), str):
+            recorder.answer(number, at, text_in(said.get("content")) or None, _calls(said))
+        elif isinstance(said.get("role"), str) and (
+            said["role"] != "tool" or isinstance(said.get("tool_call_id"), str)
+        ):
             recorder.say(said)
     session = recorder.done()
     return [session] if session.steps else []
@@ -422,9 +441,12 @@ def _answer_of(body: Json, messages: list[Json], after: Json) -> Json:
     if not isinstance(answer, dict):
         later = after.get("messages") or []
         answer = later[len(messages)] if later[: len(messages)] == messages and len(later) > len(messages) else None
-    if isinstance(answer, dict) and (answer.get("content") or answer.get("tool_calls")):
-        return {"role": "assistant", **{k: v for k, v in answer.items() if k not in (*CHAT_TIMES, "role")}}
-    return {"role": "assistant", "content": NOT_RECORDED}
+    given = answer if isinstance(answer, dict) else {}
+    text, calls = text_in(given.get("content")), _calls(given)
+    if not (text or calls):
+        return {"role": "assistant", "content": NOT_RECORDED}
+    fields = {k: v for k, v in given.items() if k not in (*CHAT_TIMES, "role", "content", "tool_calls")}
+    return {"role": "assistant", **fields, "content": text or None, **({"tool_calls": calls} if calls else {})}
 
 
 def _time_of(value: Json) -> float | None:
@@ -487,4 +509,4 @@ def _text(path: Path) -> str:
         raise ValueError("is damaged") from error
     if len(content) > MAX_FILE_BYTES:
         raise ValueError(f"has more than {MAX_FILE_BYTES} bytes")
-    return content.decode("utf-8-sig", "replace")
+    return content.decode(json.detect_encoding(content), "replace").removeprefix("\ufeff")

@@ -223,6 +223,7 @@ CHAT: list[Json] = [
 
 
 FORMS = ["list", "lines", "body", "bodies", "list in .jsonl", "lines in .json", "lines with a mark", "lines in .gz"]
+FORMS += ["lines in utf-16", "lines in utf-16-le"]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -237,6 +238,8 @@ def test_s13_12_openais_messages(tmp_path: Path, form: str) -> None:
         path = written(tmp_path, "a.json" if form == "lines in .json" else "a.jsonl", *CHAT)
         if form == "lines with a mark":
             path.write_bytes(codecs.BOM_UTF8 + path.read_bytes().replace(b"\n", b"\r\n"))
+        elif form.startswith("lines in utf"):  # as shells of Windows write it
+            path.write_text(path.read_text(), form.removeprefix("lines in "))
         elif form == "lines in .gz":
             path = path.with_suffix(".jsonl.gz")
             path.write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
@@ -266,6 +269,40 @@ def test_s13_12_bodies_of_several_sessions_with_times(tmp_path: Path) -> None:
     one, two = read_sessions(path, "a")
     assert ([step.at for step in one.steps], len(two.steps)) == ([0, 400.5], 1)
     assert (one.name, two.name) == ("one", "two")
+
+
+ASKS: Json = {"role": "assistant", "content": None}
+ODD: list[Json] = [
+    item(1, replacement_history=1) | {"type": "compacted"},
+    item(1, replacement_history=True) | {"type": "compacted"},
+    ASKS | {"tool_calls": 1},
+    ASKS | {"tool_calls": [1, {}]},
+    ASKS | {"tool_calls": [{"id": [], "function": {"name": "read"}}]},
+    ASKS | {"tool_calls": [{"id": "c", "function": {"name": []}}]},
+    {"role": "tool", "content": "x"},
+    {"role": "tool", "content": "x", "tool_call_id": []},
+    line("user", "hi", 1, isSidechain=True, agentId=[1]),
+    {"messages": [{"role": "user", "content": "hi"}], "answer": {"content": {}, "tool_calls": 5}},
+]
+
+
+@pytest.mark.parametrize("given", ODD, ids=str)
+def test_s13_12_what_has_an_odd_shape_is_left_out(tmp_path: Path, given: Json) -> None:
+    """The rest of its transcript is read."""
+    known: list[Json] = CHAT
+    if "payload" in given:
+        known = [
+            item(0, type="message", role=who, content=[{"type": "text", "text": "x"}]) for who in ("user", "assistant")
+        ]
+    elif "sessionId" in given:
+        known = [line("user", "hi", 1), line("assistant", [{"type": "text", "text": "x"}], 2)]
+    elif "messages" in given:
+        known = [{"messages": CHAT[:2], "answer": CHAT[2]}]
+    at = 1 if "messages" in given else 2
+    with_odd, without = (
+        read_sessions(written(tmp_path, "a.jsonl", *lines), "a") for lines in ([*known[:at], given, *known[at:]], known)
+    )
+    assert said(with_odd[0])[: len(without[0].steps)] == said(without[0])
 
 
 def test_s13_12_what_is_no_transcript_says_so(tmp_path: Path) -> None:

@@ -42,6 +42,15 @@ def test_a_form_comes_back_as_it_was(index: int, content: Any) -> None:
     assert again(form, index) == form
 
 
+def test_a_range_does_not_cut_a_word_of_the_gateway_in_two() -> None:
+    """The rest of it would be in no message."""
+    bodies = [{"role": "user", "content": "227 more t"}, RESULT]
+    form = {**RESULT, "content": "[Unchanged: the line above, 227 more times.]\n"}
+    texts, ids = MessageTexts(bodies, compact), list[str]()
+    parts = encoded_parts(form, RESULT, RangeFinder(texts, 2, ids), 1)
+    assert decoded_form(parts, RESULT, texts, ids) == form
+
+
 def test_what_nobody_sends_cannot_be_said() -> None:
     for form in ({**RESULT, "content": "a summary by somebody"}, {**RESULT, "name": "other"}):
         with pytest.raises(UnencodableForm):
