@@ -133,6 +133,7 @@ class RangeFinder:
             is_unencodable = found is None and token[0][0].isalpha() and token[0].lower() not in OWN_WORDS
             if found is not None:
                 number, start, end = found
+                end -= _chars_of_own_word(text, at, at + end - start)
                 _add(pieces, [*self._places[number], start, end])
                 last = self._starts[number] + end
                 at += end - start
@@ -191,6 +192,17 @@ class RangeFinder:
             else:
                 step //= 2
         return number, start, start + size
+
+
+def _chars_of_own_word(text: str, start: int, end: int) -> int:
+    """Returns how many characters before `end` begin one of the gateway's own words that a range from `start` on would
+    cut in two: what is left of it may be in no message."""
+    at = end
+    while at > start and text[at - 1].isalpha():
+        at -= 1
+    word = RANGE_TOKEN.match(text, at)
+    is_cut = start < at < end and word is not None and word.end() > end
+    return end - at if word is not None and is_cut and word[0].lower() in OWN_WORDS else 0
 
 
 def _put(pieces: Pieces, words: str) -> None:
