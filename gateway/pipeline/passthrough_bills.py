@@ -315,6 +315,8 @@ def _entry(
     stored = metadata.response_metadata(known)
     stored |= {"context_utilization": None, "managed": False, "endpoint": own["endpoint"]}
     status: turn.TurnStatus = "complete" if answer.is_ended else call.status
+    if answer.is_failed:
+        status = "partial" if call.stream else "failed"
     return turn.LedgerEntry(
         request_id=call.request_id,
         **own,

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import httpx
@@ -21,7 +22,7 @@ from gateway.core import errors, jsons
 from gateway.core.frozen_records import record
 from gateway.core.types import upstreams
 from gateway.core.types.chat import Headers, ModelDeployment
-from gateway.upstream.http.mending import MAX_ERROR_BYTES, check_refusal, fit_headers
+from gateway.upstream.http.mending import MAX_ERROR_BYTES, check_refusal, failure_in, fit_headers
 from gateway.upstream.http_client import (
     CONTENT_LENGTH,
     END,
@@ -374,6 +375,10 @@ def last_events(sample: BodySample) -> Iterator[bytes]:
 
 
 LAST_EVENT = b"[DONE]"
+END_EVENTS = 4
+"""Events at the end of a stream of which one reports a failure, if there was one: its usage may follow, and the end."""
+FAILURE_BYTES = 2**14
+"""Bytes that such an event has at most."""
 OF_AN_EVENT = (1, 2)
 """Depths of `usage` in an event: by itself, or in its `response`."""
 FIELD = re.compile(
@@ -409,7 +414,7 @@ class PassthroughRequest:
 class PassthroughUsage:
     """An answer: its usage, None where it reports none; `named`: its members among `ANSWER_NAMES`; `duration`: its
     member of that name, for a recording the seconds; `is_ended`: its last event came, whatever its connection did then;
-    `is_pending`: the model goes on after it."""
+    `is_pending`: the model goes on after it; `is_failed`: it reports a failure, whatever its status."""
 
     usage: dict[str, Any] | None = None
     _: KW_ONLY
@@ -417,6 +422,7 @@ class PassthroughUsage:
     duration: Any = None
     is_ended: bool = False
     is_pending: bool = False
+    is_failed: bool = False
 
 
 def asked(sample: BodySample, *, form: bool) -> PassthroughRequest:
@@ -442,6 +448,7 @@ def told(sample: BodySample, *, stream: bool) -> PassthroughUsage:
         named=_named(members.get),
         duration=members.get("duration"),
         is_pending=status in ("queued", "in_progress"),
+        is_failed=_reports_failure({name: members.get(name) for name in ("error", "choices")}),
     )
 
 
@@ -457,17 +464,22 @@ def texts(sample: BodySample, *, stream: bool) -> tuple[list[str], float] | None
 
 
 def _of_events(sample: BodySample) -> PassthroughUsage:
-    ended, first = False, True
-    for event in last_events(sample):
+    ended, usage = False, None
+    short = (event for event in islice(last_events(sample), END_EVENTS) if len(event) <= FAILURE_BYTES)
+    failed = any(map(_reports_failure, map(_object, short)))
+    for number, event in enumerate(last_events(sample)):
         if event == LAST_EVENT:
-            ended, first = True, False
+            ended = True
             continue
-        found = _told_by(event) if b'"usage"' in event else None
-        ended = ended or (first and found is not None and found.is_ended)
-        if found is not None:
-            return replace(found, is_ended=ended)
-        first = False
-    return PassthroughUsage(is_ended=ended)
+        usage = _told_by(event) if b'"usage"' in event else None
+        ended = ended or (number == 0 and usage is not None and usage.is_ended)
+        if usage is not None:
+            break
+    return replace(usage or PassthroughUsage(), is_ended=ended and not failed, is_failed=failed)
+
+
+def _reports_failure(said: Mapping[str, Any] | None) -> bool:
+    return said is not None and failure_in(said) is not None
 
 
 def _told_by(event: bytes) -> PassthroughUsage | None:

@@ -285,6 +285,21 @@ def test_s13_8_streams_by_their_last_events(
     assert found["status"] == "complete"
 
 
+@pytest.mark.parametrize("end", [b"", b"data: [DONE]\n\n", CHUNKS.split(b"\n\n")[1] + b"\n\ndata: [DONE]\n\n"])
+@pytest.mark.parametrize("failure", [{"error": {"message": "boom"}}, completion(choices=[text_choice("", "error")])])
+def test_s1_13_a_stream_that_reports_a_failure_is_not_complete(
+    metered: GatewayProcess, upstream: MockUpstream, failure: Json, end: bytes
+) -> None:
+    """Whatever follows: what came before it is billed."""
+    stream = CHUNKS.split(b"\n\n")[0] + b"\n\ndata: %s\n\n" % json.dumps(failure).encode() + end
+    upstream.routes["POST /v1/completions"] = Reply(raw_sse=stream)
+    answer = post(metered, "/completions", {**COUNTED, "stream": True})
+    assert answer.content == stream
+    found = billed(metered, answer)
+    assert found["status"] == "partial"
+    assert total(found)
+
+
 def test_s13_8_the_sdks_own_methods(
     own_key_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:
