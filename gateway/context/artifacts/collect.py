@@ -17,6 +17,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from gateway.core import ids, jsons
+from gateway.core.formats.anthropic import plain_blocks
 from gateway.core.frozen_records import record
 from gateway.core.types import artifacts, places, tool_steps
 from gateway.core.types.artifacts import (
@@ -425,19 +426,19 @@ def _found_in(
 def with_documents(
     results: Sequence[Artifact], messages: Sequence[ConversationMessage], files: Mapping[FilePlace, str]
 ) -> list[Artifact]:
-    """Returns the tool results with their documents' texts, each in its place and below a mark with its name.
-    `files`: texts of `file` parts, for those that are not forwarded as they are."""
+    """Returns the tool results with the texts of their search results and documents, each in its place; a document's is
+    below a mark with its name. `files`: texts of `file` parts, for those that are not forwarded as they are."""
     inside: dict[int, dict[int, str]] = {}
     for (index, number), text in files.items():
         if messages[index].role in tool_steps.RESULT_ROLES:
             part = messages[index].body["content"][number]
             inside.setdefault(index, {})[number] = f"{_mark_of(part)}\n{text}"
-    if not inside:
-        return list(results)
     found = []
     for artifact in results:
         index = artifact.place.message if artifact.place.message is not None else -1
-        documents = inside.get(index)
+        parts = enumerate(parts_of(messages[index].body.get("content")) if index >= 0 else ())
+        searched = {number: plain_blocks.searched(part) for number, part in parts if isinstance(part, dict)}
+        documents = inside.get(index, {}) | {number: text for number, text in searched.items() if text is not None}
         if documents:
             text = tool_steps.text_of(messages[index].content, documents)
             name = ids.artifact_id(text)
@@ -600,8 +601,6 @@ class StepsAsText:
 
     def with_documents(self, files: Mapping[FilePlace, str]) -> "StepsAsText":
         """Adds the documents in the results to the artifacts. `files`: texts of `file` parts in `results`."""
-        if not files:
-            return self
         each = [replace(artifact, place=ArtifactPosition(index)) for index, artifact in enumerate(self.artifacts)]
         found = with_documents(each, self.results, files)
         referred = (

@@ -189,6 +189,24 @@ def test_s1_a_document_of_text_goes_up_as_it_came(house: GatewayProcess, provide
     assert "context_data" in sent[0]["text"]
 
 
+def test_s4_a_search_result_of_a_tool_is_an_artifact(house: GatewayProcess, provider: MockProvider) -> None:
+    """§1, §4 I6: one that fits goes up as it came; one that does not is reduced as a text is, the other stays."""
+    signing(provider, [wire.text("Read.")])
+    lines = ["\n".join(f"Lamp {n} was lit by keeper number {n}." for n in range(count)) for count in (9, 900)]
+    page: Json = {"type": "search_result", "source": "https://e.org", "title": "E"}
+    short, long = ({**page, "content": [wire.text(text)]} for text in lines)
+    uses = [{"type": "tool_use", "id": f"t{n}", "name": "look_up", "input": {}} for n in range(2)]
+    for stream, second in ((False, short), (True, long)):
+        found = [[short], [wire.text("Two pages."), second]]
+        results = [{"type": "tool_result", "tool_use_id": f"t{n}", "content": each} for n, each in enumerate(found)]
+        said = [user("Who lit lamp 7?"), assistant(uses), user(results)]
+        ask(house, {"model": "small", "max_tokens": 200, "messages": said, "tools": [TOOL]}, stream=stream)
+        first, last = provider.last.body["messages"][2]["content"]
+        assert first["content"] == [short]
+    assert last["content"].startswith("[Extract of tool result")
+    assert "keeper number 7." in last["content"]
+
+
 def test_s1_7_citations_in_a_stream(house: GatewayProcess, provider: MockProvider) -> None:
     """§1.7: the official SDK hears them in the stream, and what it sends again goes up as it came."""
     place = {"type": "char_location", "cited_text": "x", "document_index": 0, "document_title": "t"}

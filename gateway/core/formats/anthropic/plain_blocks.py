@@ -170,15 +170,23 @@ def _said(part: dict[str, Any]) -> dict[str, Any]:
     """Renders a block as text: search results, a tool's name; for other kinds, that there was such a block."""
     if part.get("type") != ANTHROPIC_BLOCK:
         return {name: value for name, value in part.items() if name != ANTHROPIC_BLOCK}
+    if (found := searched(part)) is not None:
+        return _text(found)
     block = part.get(ANTHROPIC_BLOCK)
     part = block if isinstance(block, dict) else {}
     kind = part.get("type")
-    if kind == "search_result":
-        texts = [str(each.get("text") or "") for each in blocks_in(part.get("content"))]
-        return _text("\n\n".join([f"{part.get('title') or ''} ({part.get('source') or ''})".strip(), *texts]))
     if kind == "tool_reference":
         return _text(str(part.get("tool_name") or ""))
     return _text(f"({kind}: not readable here)")
+
+
+def searched(part: Mapping[str, Any]) -> str | None:
+    """Renders a search result as text; None for any other part."""
+    block = part.get(ANTHROPIC_BLOCK) if part.get("type") == ANTHROPIC_BLOCK else None
+    if not isinstance(block, dict) or block.get("type") != "search_result":
+        return None
+    texts = [str(each.get("text") or "") for each in blocks_in(block.get("content"))]
+    return "\n\n".join([f"{block.get('title') or ''} ({block.get('source') or ''})".strip(), *texts])
 
 
 def _text(text: str) -> dict[str, Any]:
