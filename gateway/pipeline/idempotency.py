@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import Literal
 
-from gateway.core import errors, ids, ports
+from gateway.core import errors, ids, ports, processes
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import BackgroundTasks
 from gateway.core.types import turn
@@ -88,7 +88,7 @@ class IdempotencyGate:
         self._clock = clock
         self._spares = spares
         self._kept = timedelta(hours=hours)
-        self._process = ids.new_id("proc_")
+        self._process = processes.process_name(ids.new_id("")[-8:])
         self._alive_until: datetime | None = None
         self._running: dict[tuple[str, bytes], _RunningKey] = {}
         self._held: set[turn.RequestClaim] = set()

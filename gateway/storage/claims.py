@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gateway.core import ports
+from gateway.core import ports, processes
 from gateway.core.types import turn
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
@@ -19,7 +19,6 @@ FRESH_FOR = timedelta(seconds=30)
 the claim's row and reads that row's new state, but still the old state of the process's row."""
 
 claims = schema.claims.c
-processes = schema.processes.c
 
 
 def settle_claims(connection: sa.Connection, commits: Sequence[turn.TurnCommit], now: datetime) -> None:
@@ -57,15 +56,16 @@ def release_claim(connection: sa.Connection, claim: turn.RequestClaim) -> None:
 
 
 def _find(connection: sa.Connection, identity: turn.RequestIdentity, now: datetime) -> turn.ClaimRecord | None:
-    query = sa.select(schema.claims, processes.alive_until)
-    query = query.select_from(schema.claims.outerjoin(schema.processes, processes.id == claims.process))
+    query = sa.select(schema.claims, schema.processes.c.alive_until)
+    query = query.select_from(schema.claims.outerjoin(schema.processes, schema.processes.c.id == claims.process))
     row = connection.execute(query.where(_is(identity))).first()
     if row is None:
         return None
     until = utc(row.expires_at)
-    if row.state == "running" and row.alive_until is not None:
-        until = max(until, utc(row.alive_until))
     valid = until > now
+    if row.state == "running":
+        alive_until = until if row.alive_until is None else max(until, utc(row.alive_until))
+        valid = not processes.is_dead(row.process, alive_until, now)
     return turn.ClaimRecord(row.state, row.request_id, bytes(row.body), utc(row.created_at), valid)
 
 
@@ -119,6 +119,12 @@ class ClaimStore:
             if TAKE.one(connection, row) is not None:
                 return None
             record = _find(connection, claim.identity, now)
+            if record is not None and not record.valid and record.state == "running":  # killed on this machine
+                dead = (claims.request_id == record.request_id, claims.state == "running")
+                connection.execute(schema.claims.delete().where(_is(claim.identity), *dead))
+                if TAKE.one(connection, row) is not None:
+                    return None
+                record = _find(connection, claim.identity, now)
             # None: released between the two statements, so the next try will get it.
             return record or turn.ClaimRecord("running", "", claim.identity.body, now, valid=True)
 

@@ -20,16 +20,14 @@ from tests.support.process import wait_until
 class Pair:
     """Two gateways on one database."""
 
-    url: str
     one: GatewayProcess
     two: GatewayProcess
 
 
 @pytest.fixture(scope="module")
 def module_pair(postgres: Postgres, module_start_gateway: GatewayFactory) -> Pair:
-    url = postgres.new_database()
-    storage = {"storage": {"url": url}}
-    return Pair(url, module_start_gateway(storage), module_start_gateway(storage))
+    storage = {"storage": {"url": postgres.new_database()}}
+    return Pair(module_start_gateway(storage), module_start_gateway(storage))
 
 
 @pytest.fixture
@@ -54,9 +52,9 @@ def key(name: str) -> dict[str, str]:
     return {"idempotency_key": name}
 
 
-def test_s3_a_killed_process_holds_nothing(pair: Pair, postgres: Postgres, upstream: MockUpstream) -> None:
-    """kill -9 of the one that answers: its claim is held until it has missed its heartbeats, then the other may take
-    it."""
+def test_s3_a_killed_process_holds_nothing(pair: Pair, upstream: MockUpstream) -> None:
+    """kill -9 of the one that answers: another on its machine sees that at once, and takes its claim. Elsewhere the
+    claim is held until heartbeats are missed (`test_claims`)."""
     body = asking("killed")
     upstream.reply(text="Noon.", gate=threading.Event())
     with ThreadPoolExecutor(1) as pool:
@@ -65,11 +63,6 @@ def test_s3_a_killed_process_holds_nothing(pair: Pair, postgres: Postgres, upstr
         pair.one.kill9()
         with pytest.raises(httpx.HTTPError):
             first.result()
-    assert send(pair.two, body, **key("killed")).status_code == 409
-    # As if the time had passed; how long it is, `test_claims` turns the clock for.
-    past = "now() - interval '1 second'"
-    assert postgres.query(pair.url, f"UPDATE claims SET expires_at = {past} WHERE state = 'running' RETURNING key")
-    assert postgres.query(pair.url, f"UPDATE processes SET alive_until = {past} RETURNING id")
     answer = send(pair.two, body, **key("killed"))
     assert answer.status_code == 200
     assert "idempotent-replayed" not in answer.headers

@@ -1,12 +1,14 @@
 """What every store of claims promises, on each kind of storage; processes share PostgreSQL alone."""
 
 import asyncio
+import sys
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
 from gateway.core.ids import new_id
+from gateway.core.processes import process_name
 from gateway.core.types.turn import RequestClaim, RequestIdentity, StoredTurn, TurnCommit
 from gateway.storage.claims import ClaimStore
 from gateway.storage.database import schema
@@ -130,6 +132,18 @@ async def test_s3_the_dead_hold_nothing(
     await store.commit(answer(held))
     found = there(await claims.find(held.identity))
     assert (found.state, found.request_id) == ("running", heir.request_id)
+
+
+async def test_s3_who_was_killed_on_this_machine_holds_nothing_at_once(claims: ClaimStore, tenant: str) -> None:
+    """A client that asks again after a restart is answered; of several, one holds it."""
+    program = "from gateway.core.processes import process_name; print(process_name('x'))"
+    ended = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
+    killed = claim(tenant, (await ended.communicate())[0].decode().strip())
+    assert await taken(claims, killed)
+    assert not there(await claims.find(killed.identity)).valid
+    heirs = [claim(tenant, process_name(str(number))) for number in range(5)]
+    assert sum(await asyncio.gather(*(taken(claims, each) for each in heirs))) == 1
+    assert not await taken(claims, claim(tenant, process_name()))
 
 
 async def test_s3_many_at_once_take_one(claims: ClaimStore, tenant: str) -> None:
