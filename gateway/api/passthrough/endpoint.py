@@ -17,7 +17,7 @@ from gateway.api.passthrough.bodies import Body, JsonBody, understood
 from gateway.api.server import asgi
 from gateway.api.server.middleware import note_caller, note_fault, nothing_at
 from gateway.billing import AdmittedRequest, relayed_usage
-from gateway.core import errors
+from gateway.core import errors, jsons
 from gateway.core.config.settings import Settings
 from gateway.core.frozen_records import record
 from gateway.core.instrumentation.metrics import COUNTED_METHODS
@@ -488,12 +488,43 @@ BODY_HEADERS = (b"content-type", b"content-encoding", b"digest", b"content-diges
 """Headers that describe a body, replaced where it is serialized again."""
 
 
+class RelayedDown:
+    """Sends an answer down as it arrives."""
+
+    def __init__(self, send: asgi.Send) -> None:
+        self._send = send
+        self._is_stream = False
+        self._takes_event = False
+        """An event may come next: it is a readable event stream, and not within a line."""
+
+    async def __call__(self, message: asgi.Message) -> None:
+        """Sends a message of ASGI."""
+        if message["type"] == "http.response.start":
+            named = dict(message["headers"])
+            is_stream = named.get(b"content-type", b"").startswith(b"text/event-stream")
+            self._takes_event = self._is_stream = is_stream and not named.keys() & ENCODED_OR_MEASURED
+        elif message["body"]:
+            self._takes_event = self._is_stream and message["body"].endswith(b"\n")
+        await self._send(message)
+
+    async def broke(self, error: errors.GatewayError) -> None:
+        """Tells a client why its stream ends early (guarantee §7). Without its end the server breaks the connection, so
+        that it cannot pass for a whole one."""
+        if self._takes_event:
+            event = b"\ndata: " + jsons.dumps(error.body()) + b"\n\n"
+            await self._send({"type": "http.response.body", "body": event, "more_body": True})
+
+
+ENCODED_OR_MEASURED = {b"content-encoding", b"content-length"}
+"""Headers of a stream in which no event can be added."""
+
+
 @record
 class RelayedExchange:
     """A call that is being relayed, and its answer on the way down."""
 
     call: RelayTarget
-    send: asgi.Send
+    send: RelayedDown
     upload: RelayedUpload
     place: asgi.BodySlot
     meter: CallMeter | None
@@ -538,8 +569,8 @@ class RelayedExchange:
                 if take is not None and (reading := take(piece)) is not None:
                     await reading
         except errors.UpstreamError as error:
-            # The answer has begun. Without its end the server breaks the connection, so it cannot pass for a whole one.
             note_fault(self.call.scope["gateway"], error)
+            await self.send.broke(error)
             if self.meter is not None:
                 self.meter.broke(error)
             return error
@@ -584,11 +615,16 @@ class RelayEndpoint:
         named = any(pattern.fits(scope["method"], path) for pattern in self._named)
         if not named:
             self._destinations.default(caller, named=False)  # refuses before a body is read
-        with self._bodies.place(caller.tenant) as place, self._auth.watch.holding(scope, caller):
-            work = self._relay(RelayTarget(scope, caller, target, named), send, upload, place)
-            await asgi.until_disconnect(upload.after, work)
+        down = RelayedDown(send)
+        try:
+            with self._bodies.place(caller.tenant) as place, self._auth.watch.holding(scope, caller):
+                work = self._relay(RelayTarget(scope, caller, target, named), down, upload, place)
+                await asgi.until_disconnect(upload.after, work)
+        except errors.Unauthorized as error:  # the key ended
+            await down.broke(error)
+            raise
 
-    async def _relay(self, call: RelayTarget, send: asgi.Send, upload: RelayedUpload, place: asgi.BodySlot) -> None:
+    async def _relay(self, call: RelayTarget, send: RelayedDown, upload: RelayedUpload, place: asgi.BodySlot) -> None:
         meter = self._metering.meter(call, upload)
         limited = meter is not None and self._metering.may_limit(call)
         found = await self._destinations.of(call, upload, place, limited=limited)

@@ -164,9 +164,8 @@ def test_s12_2_a_keys_streams_end_with_it(pair: Pair, postgres: Postgres, upstre
     late = 3 if how == "expired" else 0
     assert max(at for at, _ in ends.values()) - began < WITHIN + late
     wait_until(lambda: upstream.in_flight == 1, "upstream is left")
-    for name, (_, raw) in ends.items():
-        path = asked_[int(name)][1]
-        assert (b"does not count any more" in raw) == (path != "/completions"), (path, raw)
+    for _, raw in ends.values():
+        assert b"does not count any more" in raw
         assert b"[DONE]" not in raw
     upstream.release()
     threads[-1].join(10)

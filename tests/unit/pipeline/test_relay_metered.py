@@ -362,8 +362,11 @@ def test_s13_8_upstreams_faults(metered: GatewayProcess, upstream: MockUpstream)
     cut = before_usage(stream)
     for reply in (Reply(raw_sse=stream, cut_after=cut), Reply(raw_sse=stream, stall_after=cut)):
         upstream.routes["POST /v1/completions"] = reply
-        with pytest.raises(httpx.RemoteProtocolError):
-            post(metered, "/completions", {**COUNTED, "prompt": "hello there", "stream": True})
+        body, lines = {**COUNTED, "prompt": "hello there", "stream": True}, list[str]()
+        broken = pytest.raises(httpx.RemoteProtocolError)
+        with broken, metered.http() as client, client.stream("POST", "/completions", json=body) as answer:
+            lines.extend(answer.iter_lines())
+        assert json.loads(lines[-2].removeprefix("data: "))["error"]["code"].startswith("upstream_")  # guarantee §7
     upstream.routes["POST /v1/embeddings"] = Reply(body=b'{"data": [1, 2, 3], "usage"', cut_after=20)
     with pytest.raises(httpx.RemoteProtocolError):
         post(metered, "/embeddings", {"model": "embedder", "input": "one two"})
