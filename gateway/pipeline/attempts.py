@@ -462,6 +462,8 @@ class AttemptedRoute:
         self._tries: list[ModelDeployment] = []
         self._is_drawn = False
         """The next try draws on the budget of retries."""
+        self._passed_over: Target | None = None
+        """A target that rests, and is asked once no other model answers."""
         self._key: tuple[PreparedRequest, str] | None = None
 
     def key_of(self, prepared: PreparedRequest) -> str:
@@ -478,6 +480,7 @@ class AttemptedRoute:
     async def healthy_models(self) -> AsyncIterator[Target]:
         """Yields healthy models to ask in place of one whose deployments are all resting."""
         is_exhausted = self._routes.has_fallbacks and self._run.prepared.target.candidates.exhausted
+        self._passed_over = self._run.prepared.target if is_exhausted else None
         for target in (
             self._other_models("general", only_well=True) if is_exhausted and not self._run.is_delivered else ()
         ):
@@ -502,6 +505,9 @@ class AttemptedRoute:
         self._is_drawn = False
         for target in self._other_models(kind) if self._routes.has_fallbacks else ():
             yield target
+        last, self._passed_over = self._passed_over, None
+        if last is not None and last.chosen not in self._tries and self._decide(error, last.chosen, rests=True).again:
+            yield self._target(last.model, last.candidates, last.chosen)
 
     async def _other_tries(self, error: errors.GatewayError) -> AsyncIterator[Target]:
         """Yields targets of the same model: deployments not asked yet, else the last one again, after a wait."""
@@ -509,13 +515,12 @@ class AttemptedRoute:
         while True:
             other = target.candidates.next(target.chosen, error) if target.candidates.several else None
             rests = other is not None and target.candidates.rests(other)
-            if rests and self._routes.has_fallbacks and self._allowed_models("general"):
+            if other is not None and rests and self._routes.has_fallbacks and self._allowed_models("general"):
+                self._passed_over = self._target(target.model, target.candidates, other)
                 return
-            facts = self._facts(error, other or target.chosen, rests=rests)
-            decision = health.decide(facts, self._settings, self._routes.chance.random, self._routes.clock.now())
+            decision = self._decide(error, other or target.chosen, rests=rests)
             if not decision.again:
                 return
-            self._is_drawn = facts.is_drawn
             if decision.wait > 0:
                 with self._routes.budget.trying():  # it is the second try there
                     await self._routes.sleep(decision.wait)
@@ -523,8 +528,9 @@ class AttemptedRoute:
                     return
             yield target if other is None else self._target(target.model, target.candidates, other)
 
-    def _facts(self, error: errors.GatewayError, place: ModelDeployment, *, rests: bool) -> health.FailedTry:
-        return health.FailedTry(
+    def _decide(self, error: errors.GatewayError, place: ModelDeployment, *, rests: bool) -> health.RetryDecision:
+        """Decides whether to try a deployment next, and notes whether that draws on the budget of retries."""
+        facts = health.FailedTry(
             error,
             len(self._tries),
             self._tries.count(place),
@@ -533,6 +539,8 @@ class AttemptedRoute:
             has_room=self._routes.budget.has_room(self._routes.answering.count),
             left=self._seconds_left(),
         )
+        self._is_drawn = facts.is_drawn
+        return health.decide(facts, self._settings, self._routes.chance.random, self._routes.clock.now())
 
     def _seconds_left(self) -> float | None:
         """Returns the seconds that the client still waits; None if it named no limit."""

@@ -359,6 +359,18 @@ async def test_s12_7_a_model_that_rests_is_not_asked_where_another_can_answer() 
         assert run.attempted().route == ["gpt-4o", f"openai/{asked[0]}"], "who was not asked is not named"
 
 
+@pytest.mark.parametrize("later", [(), (LATE,)])
+async def test_s12_7_a_model_that_rests_is_asked_once_where_no_other_answers(later: tuple[GatewayError, ...]) -> None:
+    upstream = Script(DOWN, *later)
+    sender = Asking(upstream, default_fallbacks=["other"])
+    places = Places("a")
+    places.exhausted = True
+    run = new_run(places)
+    with pytest.raises(UpstreamTimeout) if later else nullcontext():
+        await sender.whole(run)
+    assert upstream.asked == ["other", "a"]
+
+
 async def test_s12_7_one_model_after_the_other_and_the_error_of_the_last() -> None:
     upstream = Script(BUSY, DOWN, LATE)
     sender = Asking(upstream, fallbacks={"gpt-4o": ["b", "c"]}, max_fallbacks=2, default_fallbacks=["d"])
