@@ -108,6 +108,9 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
     sent = without_items(said, request) if apart else said
     if request.options.mode != "off" and not protocols.knows_litellms(deployment):
         sent = message_forms.without_provider_fields(sent, items.OF_LITELLM)
+    if deployment.route.startswith(upstreams.GEMINI_ROUTES):
+        # Of marks litellm makes contents that Google stores at a price of their own, one for each request of an agent.
+        sent, forward = list(map(_without_marks, sent)), _with_plain_tools(forward)
     if request.messages and not sent:  # hosted calls, or empty answers, and nothing else
         raise errors.InvalidRequest("Nothing in the request is a message that this model takes.", param="messages")
     return UpstreamPayload(sent, forward, native, said)
@@ -552,12 +555,10 @@ def as_upstream_takes(
                 messages, cleared = edits.edited(messages, asked, context.fitted.tokens, _counted_in(context, messages))
     stays = speaks or request.options.sent_elsewhere  # a client that asks the model itself speaks Anthropic's API
     takes = stays or takes_breakpoints(deployment)
-    # Of marks litellm makes contents that Google stores at a price of their own, one for each request of an agent.
-    marked = stays or (takes and not deployment.route.startswith(upstreams.GEMINI_ROUTES))
     if not stays:
         messages = plain_blocks.plain_messages(messages, thoughts=takes)
-        forward = _plain_fields(forward, native, deployment, marked=marked)
-    if marked and native.marks:
+        forward = _plain_fields(forward if takes else _with_plain_tools(forward), native, deployment)
+    if takes and native.marks:
         messages = with_marks(messages, request.messages, native.marks, whole=stays or protocol.as_anthropics)
     return TranslatedPrompt(messages, forward, fields, tuple(cleared))
 
@@ -659,10 +660,14 @@ def _with_mark(message: Json, mark: CacheMark) -> Json:
     return {**message, "content": parts}
 
 
-def _plain_fields(forward: Json, native: NativeRequest, deployment: ModelDeployment, *, marked: bool) -> Json:
+def _with_plain_tools(forward: Json) -> Json:
+    """Returns fields whose tools have no marks."""
+    tools = forward.get("tools")
+    return {**forward, "tools": list(map(without_mark, tools))} if isinstance(tools, list) else forward
+
+
+def _plain_fields(forward: Json, native: NativeRequest, deployment: ModelDeployment) -> Json:
     found = dict(forward)
-    if not marked and found.get("tools"):
-        found["tools"] = [{k: v for k, v in tool.items() if k != items.BREAKPOINT} for tool in found["tools"]]
     thinking = native.fields.get("thinking")
     if deployment.protocol == "litellm" and upstreams.family_in(deployment.route).signs_thoughts:
         if thinking is not None:

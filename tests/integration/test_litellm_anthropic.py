@@ -127,8 +127,8 @@ def results(*ids: str) -> list[Json]:
 
 @pytest.mark.parametrize(
     "steps",
-    [(("0",), ("0",)), (("0", "0"),), (("a|b", "a?b"), ("a_b",))],
-    ids=["in two steps", "in one answer", "that are one where Anthropic's rules leave no other sign"],
+    [(("0",), ("0",)), (("0", "0"),), (("a|b", "a?b"), ("a_b",)), (("a" * 99,), ("a" * 99,))],
+    ids=["in two steps", "in one answer", "that are one where Anthropic's rules leave no other sign", "too long"],
 )
 async def test_s4_i3_calls_of_other_servers_that_share_an_id_stay_pairs(
     provider: respx.Route, steps: tuple[tuple[str, ...], ...]
@@ -140,6 +140,7 @@ async def test_s4_i3_calls_of_other_servers_that_share_an_id_stay_pairs(
     called = [block["id"] for turn in turns[::2] for block in turn["content"]]
     answered = [block["tool_use_id"] for turn in turns[1::2] for block in turn["content"]]
     assert len(set(called)) == sum(map(len, steps))
+    assert max(map(len, called)) <= 64
     assert answered == called
     assert [len(turn["content"]) for turn in turns] == [len(ids) for ids in steps for _ in "ab"]
 

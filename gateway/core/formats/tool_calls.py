@@ -37,6 +37,50 @@ class CallIds:
         return found
 
 
+NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
+"""Characters that Anthropic refuses in the id of a call."""
+ANY_ID = re.compile("(?!)")
+LONGEST_CALL_ID = 64
+"""Characters of a call's id beyond which OpenAI and Bedrock refuse it."""
+
+
+class CallPairs:
+    """Makes an id for each call of all, and names the call of each result. Results belong to the calls that had their
+    id and have no result yet, in order; else to the last that had it."""
+
+    def __init__(self, refused: re.Pattern[str] = NO_ID) -> None:
+        """`refused`: characters that an id must not have; if there are none, ids may be of any length, too."""
+        self._refused = refused
+        self._used: set[str] = set()
+        self._unanswered: dict[str, list[str]] = {}
+        self._last: dict[str, str] = {}
+
+    def of_call(self, call_id: str) -> str:
+        stem = self._fitting(call_id) or "call"
+        name, number = stem, 1
+        while name in self._used:
+            number += 1
+            name = f"{stem}_{number}"
+        self._used.add(name)
+        self._unanswered.setdefault(call_id, []).append(name)
+        self._last[call_id] = name
+        return name
+
+    def of_result(self, call_id: str) -> str:
+        if unanswered := self._unanswered.get(call_id):
+            return unanswered.pop(0)
+        return self._last.get(call_id, self._fitting(call_id))
+
+    def _fitting(self, call_id: str) -> str:
+        is_long = len(call_id) > LONGEST_CALL_ID and self._refused is not ANY_ID
+        return short_id(call_id) if is_long else self._refused.sub("_", call_id)
+
+
+def short_id(call_id: str) -> str:
+    """Returns another id in place of one that is too long; the same id becomes the same one."""
+    return CALL + content_digest(call_id)[:32]
+
+
 def id_of(said: Any) -> str:
     """Returns an id as a string; empty if it is neither a string nor an integer."""
     is_number = isinstance(said, int) and not isinstance(said, bool)
@@ -391,18 +435,14 @@ def without_freeform(body: Json, *, keeps_allowed: bool) -> Json:
     return found
 
 
-LONGEST_CALL_ID = 64
-"""Characters of a call's id beyond which OpenAI refuses it."""
-
-
 def with_short_ids(body: Json, calls: Sequence[Json]) -> Json:
     """Returns a chat, which has these calls, with others in place of the ids that OpenAI refuses as too long: where
-    another provider answered before, they may hold the signature of its thoughts. The same id becomes the same one."""
+    another provider answered before, they may hold the signature of its thoughts."""
     named = [call.get("id") for call in calls]
     long = [name for name in named if isinstance(name, str) and len(name) > LONGEST_CALL_ID]
     if not long:
         return body
-    short = {name: CALL + content_digest(name)[:32] for name in long}
+    short = {name: short_id(name) for name in long}
     return {**body, "messages": [_renamed(message, short) for message in body["messages"]]}
 
 

@@ -13,8 +13,7 @@ import httpx
 
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic import serializer
-from gateway.core.formats.anthropic.serializer import CallPairs
-from gateway.core.formats.tool_calls import is_silent
+from gateway.core.formats.tool_calls import ANY_ID, CallPairs, is_silent
 from gateway.core.types import bill, tool_steps, upstreams
 from gateway.core.types.chat import JsonAnswer, ModelDeployment
 from gateway.core.types.content_parts import dicts_of, parts_of
@@ -627,14 +626,12 @@ TAKEN_IN_RESULTS = frozenset(("text", "image_url", "file", "tool_reference"))
 PART_FIELDS = {"image_url": ("url",), "file": ("file_id", "file_data"), "input_audio": ("data",)}
 """What a part of a type is of: one of these."""
 
-ANY_ID = re.compile("(?!)")
-"""Gemini never sees an id: litellm may keep a signature in it, and finds the name of a result's tool by it."""
-
 
 def sound_chat(messages: Iterable[dict[str, Any]], *, is_claude: bool) -> list[dict[str, Any]]:
     """Returns the messages with a distinct id for each call, refusals as text, and without blank texts beside others.
     For Claude legacy calls become calls with ids: litellm makes up an id for each, and another one for its result.
     Raises InvalidRequest: no model of Anthropic's takes a part, or it lacks what it is of."""
+    # Gemini never sees an id: litellm may keep a signature in it, and finds the name of a result's tool by it.
     ids = CallPairs() if is_claude else CallPairs(ANY_ID)
     found: list[dict[str, Any]] = []
     for index, message in enumerate(messages):

@@ -12,7 +12,7 @@ from openai import BadRequestError, OpenAI
 from gateway.core.types.upstreams import NOT_READ_BY_CLAUDE
 from tests.chaos.audit import all_rows
 from tests.support import anthropic_wire, gemini_wire
-from tests.support.answers import Json, chat, conversation_of, read_stream, user, wait_for_bill
+from tests.support.answers import Json, chat, conversation_of, function_tool, read_stream, user, wait_for_bill
 from tests.support.command import config_file, gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -429,3 +429,20 @@ def test_s1_what_litellm_adds_goes_to_no_provider_with_fields_of_its_own(
     _, again, _ = upstream.forwarded
     assert ("provider_specific_fields" in json.dumps(again)) is knows
     assert again["reasoning_content"] == "The user wants the weather."
+
+
+@pytest.mark.parametrize("api", ["chat/completions", "messages"])
+def test_s6_marks_become_no_contents_that_google_stores(
+    house: GatewayProcess, provider: MockProvider, api: str
+) -> None:
+    """litellm would store one for each request, and nobody would bill it. A property of that name is none."""
+    mark = {"cache_control": {"type": "ephemeral"}}
+    said = user([{"type": "text", "text": "word " * 9000, **mark}])
+    schema = {"type": "object", "properties": mark}
+    tool = {"name": "f", "input_schema": schema} if api == "messages" else function_tool("f", parameters=schema)
+    provider.reply(gemini_wire.answer(gemini_wire.text("Rain.")))
+    asked = len(provider.requests)
+    body = {"model": "gemini", "max_tokens": 99, "messages": [said], "tools": [{**tool, **mark}]}
+    assert house.post(f"/{api}", json=body).status_code == 200
+    (sent,) = provider.requests[asked:]
+    assert json.dumps(sent.body).count("cache_control") == 1

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import applied, with_iterations
 from gateway.core.formats.anthropic.request_parser import BETA, BLOCK_ORDER, PAGE_CITED, PICTURES_NOTE
-from gateway.core.formats.tool_calls import CallIds
+from gateway.core.formats.tool_calls import CallIds, CallPairs
 from gateway.core.jsons import Json
 from gateway.core.types import upstreams
 from gateway.core.types.bill import cache_tokens
@@ -425,8 +425,6 @@ def blocks_in(value: Any) -> list[Json]:
 
 Block = dict[str, Any]
 DATA_URL_HEAD = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
-NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
-"""Characters that Anthropic refuses in the id of a call."""
 THOUGHT_BLOCKS = ("thinking", "redacted_thinking")
 ANTHROPIC_KEPT_FIELDS = (BREAKPOINT, "citations", "context")
 """Other fields of a picture or a document."""
@@ -471,34 +469,6 @@ def _check_parts(content: Any, index: int) -> None:
         if name is not None:
             param = f"messages[{index}].content[{number}]"
             raise errors.InvalidRequest(f"This model takes no {name}.", param=param, code="unsupported_parameter")
-
-
-class CallPairs:
-    """Makes an id for each call of all, of the characters that Anthropic takes, and names the call of each result.
-    Results belong to the calls that had their id and have no result yet, in order; else to the last that had it."""
-
-    def __init__(self, refused: re.Pattern[str] = NO_ID) -> None:
-        """`refused`: characters that an id must not have."""
-        self._refused = refused
-        self._used: set[str] = set()
-        self._unanswered: dict[str, list[str]] = {}
-        self._last: dict[str, str] = {}
-
-    def of_call(self, call_id: str) -> str:
-        stem = self._refused.sub("_", call_id) or "call"
-        name, number = stem, 1
-        while name in self._used:
-            number += 1
-            name = f"{stem}_{number}"
-        self._used.add(name)
-        self._unanswered.setdefault(call_id, []).append(name)
-        self._last[call_id] = name
-        return name
-
-    def of_result(self, call_id: str) -> str:
-        if unanswered := self._unanswered.get(call_id):
-            return unanswered.pop(0)
-        return self._last.get(call_id, self._refused.sub("_", call_id))
 
 
 def _answer(message: Json, ids: CallPairs) -> list[Block]:

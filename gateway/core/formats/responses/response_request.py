@@ -4,6 +4,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from gateway.core.formats.responses.response_completion import ENCRYPTED
+from gateway.core.formats.tool_calls import ANY_ID, CallPairs
 from gateway.core.jsons import Json
 from gateway.core.types.items import (
     CUSTOM,
@@ -149,7 +150,23 @@ def input_items(messages: list[Json], *, keeps: bool = False) -> list[Json]:
         else:
             content = message.get("content")
             found.append({"role": role, "content": content if isinstance(content, str) else input_parts(content)})
-    return found
+    return _paired(found)
+
+
+def _paired(found: list[Json]) -> list[Json]:
+    """Returns the items with a distinct id for each call: some local servers repeat theirs."""
+    called = [str(item.get("call_id")) for item in found if is_own_call(item)]
+    if len(set(called)) == len(called):
+        return found
+    ids, paired = CallPairs(ANY_ID), []
+    for item in found:
+        name = "id" if item.get("type") == LOCAL_SHELL + OUTPUT else "call_id"
+        if is_own_call(item):
+            item = {**item, name: ids.of_call(str(item.get(name)))}
+        elif str(item.get("type")).endswith(OUTPUT) and name in item:
+            item = {**item, name: ids.of_result(str(item[name]))}
+        paired.append(item)
+    return paired
 
 
 def _answer(message: Json, calls: Calls, *, keeps: bool) -> list[Json]:

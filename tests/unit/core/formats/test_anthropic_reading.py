@@ -148,18 +148,6 @@ def test_s4_i7_routers_get_the_marks_of_results_on_their_texts() -> None:
     assert marked[-1] == {**sent[-1], "content": [text_part("sunny", cache_control=MARK)]}
 
 
-@pytest.mark.parametrize(("route", "is_marked"), [("anthropic/claude", True), ("gemini/gemini-3-pro-preview", False)])
-def test_s1_marks_do_not_become_contents_that_google_stores(route: str, is_marked: bool) -> None:
-    """litellm made one of them in a call of its own, for each step of an agent: no bill had its price."""
-    marked = text_part("s", cache_control=MARK)
-    tools = [{"name": "f", "input_schema": {}, "cache_control": MARK}]
-    said = read(system=[marked], tools=tools, messages=[{"role": "user", "content": [marked]}])
-    at = ModelDeployment("m", "m", route, "", None, operator_key=True, protocol="litellm", provider=route.split("/")[0])
-    request = replace(chat(said.chat["messages"]), api="messages", native=said.native)
-    sent = as_upstream_takes(list(request.messages), said.chat, request, at)
-    assert str((sent.messages, sent.forward["tools"])).count("cache_control") == (3 if is_marked else 0)
-
-
 def test_s4_i7_a_chats_marks_leave_room_for_those_of_messages() -> None:
     """§10: what a chat marked is stored with its marks, those of Messages stand beside its messages."""
     before = [{"role": "user", "content": [text_part(f"{n}", cache_control=MARK)]} for n in range(5)]

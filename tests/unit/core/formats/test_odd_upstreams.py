@@ -21,6 +21,7 @@ from gateway.core.formats.responses.response_request import input_items
 from gateway.core.formats.stream_record import StreamRecord
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import items_of
+from tests.support.answers import assistant, tool_call, tool_result
 from tests.support.messages import MESSAGE
 from tests.support.strict_responses import check_event, check_response
 
@@ -201,6 +202,16 @@ def test_thoughts_that_led_to_nothing_do_not_go_back(said: list[Json]) -> None:
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "sealed"}
     sent = input_items([message_of([*said, thought]), {"role": "user", "content": "go on"}], keeps=True)
     assert [item.get("type") for item in sent] == [*(each["type"] for each in said), None]
+
+
+def test_s4_i3_calls_that_share_an_id_go_to_responses_as_pairs() -> None:
+    """Local servers repeat ids; each result belongs to its own call."""
+    calls = [tool_call(name, "f") for name in ("call_0", "call_1")]
+    results = [tool_result(name, name) for name in ("call_1", "call_0")]
+    sent = input_items([assistant(None, tool_calls=calls), *results] * 2)
+    called, answered = ([i["call_id"] for i in sent if i["type"].endswith(kind)] for kind in ("call", "output"))
+    assert called == ["call_0", "call_1", "call_0_2", "call_1_2"]
+    assert answered == ["call_1", "call_0", "call_1_2", "call_0_2"]
 
 
 @pytest.mark.parametrize("odd", [None, 5, {"a": 1}], ids=str)
