@@ -132,15 +132,6 @@ def cause_of(error: BaseException) -> str:
     return next(iter(str(told).splitlines()), type(told).__name__)
 
 
-CLIENT_LEFT = "client_disconnected"
-
-
-def cancellation_code(error: BaseException) -> str:
-    """Returns why a request was cancelled: the code that whoever did so gave as message; else its client has left."""
-    reason = next(iter(error.args), None)
-    return reason if reason in (ShuttingDown.code, Unauthorized.code) else CLIENT_LEFT
-
-
 class Unauthorized(GatewayError):
     """Keys are required, and the request carries no valid one (guarantee §8)."""
 
@@ -151,6 +142,17 @@ class Unauthorized(GatewayError):
     advice = (
         "The key is unknown, revoked or expired; for a [signed token](identity.md#programs-at-the-api) see the message."
     )
+
+
+CLIENT_LEFT = "client_disconnected"
+CANCELLED = {each.code: each.status for each in (ShuttingDown, Unauthorized)}
+"""Why a request is cancelled although its client is there, and the status that the client then gets."""
+
+
+def cancellation_code(error: BaseException) -> str:
+    """Returns why a request was cancelled: the code that whoever did so gave as message; else its client has left."""
+    reason = next(iter(error.args), None)
+    return reason if reason in CANCELLED else CLIENT_LEFT
 
 
 class Forbidden(GatewayError):

@@ -328,7 +328,7 @@ def _entry(
         error_code=None if status == "complete" else call.error_code,
         end_user=call.caller.end_user(request.fields),
         figures=cost.ledger_figures(stored, calls),
-        failure=_failure(call.fault, status),
+        failure=_failure(call, status),
     )
 
 
@@ -344,8 +344,11 @@ def _on_ledger(call: MeteredCall, model: str) -> dict[str, Any]:
     }
 
 
-def _failure(fault: errors.GatewayError | None, status: turn.TurnStatus) -> turn.RequestFailure | None:
+def _failure(call: MeteredCall, status: turn.TurnStatus) -> turn.RequestFailure | None:
     """Describes how a call failed, only in the gateway's own words: relayed content is not stored."""
-    if fault is None or status == "complete":
+    fault = call.fault
+    told = errors.CANCELLED.get(call.error_code or "") if fault is None else fault.status
+    if status == "complete" or (fault is None and told is None):
         return None
-    return turn.RequestFailure(fault.status if status == "failed" else None, fault.message if fault.is_logged else None)
+    words = fault.message if fault is not None and fault.is_logged else None
+    return turn.RequestFailure(told if status == "failed" else None, words)

@@ -110,10 +110,11 @@ def failure_of(attempted: AttemptedRequest, *, with_words: bool) -> turn.Request
     outcome, started = attempted.outcome, attempted.prepared.request.started
     tries = tuple(_failed_try(each, started, with_words=with_words) for each in attempted.attempts if each.error)
     fault = outcome.fault
-    if fault is None and not tries:
+    status = errors.CANCELLED.get(outcome.error_code or "") if fault is None else fault.status
+    if fault is None and status is None and not tries:
         return None
-    status = fault.status if fault is not None and outcome.status == "failed" else None
-    return turn.RequestFailure(status, _words(fault, with_words=with_words), tries)
+    told = status if outcome.status == "failed" else None
+    return turn.RequestFailure(told, _words(fault, with_words=with_words), tries)
 
 
 def _failed_try(attempt: UpstreamAttempt, started: float, *, with_words: bool) -> turn.TryFailure:

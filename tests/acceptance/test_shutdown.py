@@ -103,6 +103,7 @@ def test_s9_a_plain_request_that_outlives_the_grace(
     assert bill["response_metadata"]["cost"]["total_cost"] > 0
     assert bill["response_metadata"]["cost"]["estimated"] is True
     assert endings(gateway) == {("failed", "shutting_down")}
+    assert [each["http_status"] for each in gateway.get("/gateway/requests").json()["data"]] == [503]
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
