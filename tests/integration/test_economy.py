@@ -80,6 +80,25 @@ async def test_s4_i7_calls_without_their_inputs_stay_so(world: World, store: boo
     assert agent.paid < agent.unmanaged
 
 
+async def test_s4_i3_a_changed_result_of_a_step_that_has_left_is_not_forwarded_alone(world: World, store: bool) -> None:
+    """Clients clear old results, too: here the last of three, after the window has no place for its step."""
+    agent = Agent(world, store=store, max_input_tokens=3_000)
+    agent.said.append(user("Read all of it."))
+    for number in range(14):
+        calls = [tool_call(f"call_{number}_{n}", "read") for n in range(3)]
+        world.provider.answer = assistant(None, tool_calls=calls)
+        await agent.ask()
+        agent.said.append(world.provider.answer)
+        agent.said += [tool_result(call["id"], prose(10 * number + n, 200)) for n, call in enumerate(calls)]
+    gone = 4
+    assert agent.said[gone] not in agent.forwarded[-1]
+    agent.said[gone] = {**agent.said[gone], "content": "(cleared)"}
+    await agent.ask()
+    sent = agent.forwarded[-1]
+    called = {call["id"] for each in sent for call in each.get("tool_calls") or ()}
+    assert {each["tool_call_id"] for each in sent if each["role"] == "tool"} == called
+
+
 async def test_s4_i7_over_replicas_and_a_restart(world: World, store: bool) -> None:
     await world.start()
     agent = Agent(world, store=store)
@@ -303,7 +322,7 @@ async def test_s4_i6_what_a_cold_turn_asks_for_stands(world: World, store: bool)
 async def test_s4_i6_where_no_price_is_known_what_comes_back_is_as_without_economy(world: World) -> None:
     agent = Agent(world, store=False)
     agent.model = "unpriced"
-    for number in range(8):
+    for number in range(14):
         said = "\n\n".join(f"{keeper(number)} In {year} {prose(year, 100)}" for year in range(40))
         await agent.turn(2, f"Note this of lamp {number}.\n\n{said}")
     await agent.turn(0, "Who is called the keeper of lamp 3, and when?")

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any, Self
 
 from gateway.core.frozen_records import record
+from gateway.core.types import tool_steps
 from gateway.core.types.artifacts import LAST_EARLIER, Artifact, ArtifactPlan, ProcessingStrategy
 from gateway.core.types.conversation import ConversationMessage, PromptFrame, RecallCache
 from gateway.core.types.memory import MemoryEntity, MemoryMessage, PinnedMessage, SummarySegment
@@ -285,10 +286,15 @@ class WindowInputs:
     @property
     def left(self) -> frozenset[int]:
         """Indexes of messages whose tool steps left their turn while it was the current one. They stay out (guarantee
-        §4 I2)."""
+        §4 I2), also with results that the client has changed since: no result is forwarded alone (I3)."""
         if self.frame is None or not self.frame.left_out:
             return frozenset()
-        return frozenset(i for i, message in enumerate(self.messages) if message.message_id in self.frame.left_out)
+        found = set[int]()
+        for index, message in enumerate(self.messages):
+            is_changed_result = index - 1 in found and message.role in tool_steps.RESULT_ROLES
+            if is_changed_result or message.message_id in self.frame.left_out:
+                found.add(index)
+        return frozenset(found)
 
 
 @record
