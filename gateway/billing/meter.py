@@ -141,15 +141,15 @@ class _MeteredPrompt:
         if 0 < kept < sent and not self.is_back:
             # Its client has breakpoints only so far: what follows is paid in full each time.
             whole, sent = kept if kept <= self._head + prompt_cache.BLOCK else whole - (sent - kept), kept
-        if request.rewritten and left is not None:
+        if left is not None and request.rewritten:
             sent = min(sent, self._unchanged)
+        elif left is not None and prompt_cache.fell_short(sent, there := max(most, self._unchanged)):
+            sent = there  # the window is that of another branch
         if self.reads and not self.is_back and most < whole / 2 and request.has_new_head():
             whole = most  # a direct request would not have read more, either
             sent = min(sent, whole)
-        if self.is_back or (
-            request.rewritten and self.reads
-        ):  # what stayed is read only if a breakpoint is near its end
-            sent = min(sent, most)
+        if self.is_back or (request.rewritten and self.reads):
+            sent = min(sent, most)  # what stayed is read only if a breakpoint is near its end
         return whole, sent
 
 

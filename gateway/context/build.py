@@ -433,7 +433,7 @@ def left_out(measured: MeasuredInputs, final: FinalFit) -> bill.LeftOutTokens | 
     latest = 0
     if measured.inputs.history.costs is None:
         answers = (at for at, message in enumerate(measured.material.messages) if message.role == "assistant")
-        after = 1 + max(answers, default=-1)
+        after = known or 1 + max(answers, default=-1)
         latest = counting.nearly(_since(whole, after)) if after else 0
     if not fitted.new_pass:
         change = difference(counting, whole, sent)

@@ -391,6 +391,18 @@ async def test_s6_the_meter_says_what_the_provider_would_have_charged(world: Wor
         assert saved > Decimal("0.1") * whole
 
 
+async def test_s6_the_meter_knows_from_where_on_an_edited_history_is_written_again(world: World) -> None:
+    """Also the second time: the answers behind the first edit are copies, of which no bill is known."""
+    agent = Agent(world, store=True, max_input_tokens=8_000)
+    agent.said.append(user("Read all of it."))
+    await agent.steps(30)
+    for number in (24, 32):
+        agent.said[number] = {**agent.said[number], "content": "(cleared)"}
+        await agent.steps(3)
+    saved = sum(Decimal(each["net_saving"]) for each in agent.economics)
+    assert abs(saved - (agent.unmanaged - agent.paid)) <= Decimal("0.02") * agent.unmanaged
+
+
 async def test_s6_the_meter_knows_the_models_between_which_a_session_goes(world: World) -> None:
     """Where a pass is made meanwhile, too: each model would still have had in its cache what it was sent last."""
     agent = Agent(world, store=True, max_input_tokens=9_000)

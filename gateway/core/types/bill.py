@@ -212,7 +212,7 @@ class LeftOutTokens:
     """Tokens of the prompt's beginning that it shares with an earlier request."""
     kept_messages: int = 0
     """The messages of that beginning, where this request changes what follows; else 0."""
-    latest: int = 0  # if no earlier request is known: tokens of all that follows the last answer; 0: none
+    latest: int = 0  # if no costs of the branch are known: tokens of what is new, or follows the last answer; 0: none
     change: int | None = None  # the part of `tokens` that the previous request had not left out; None: not known
     gained: int | None = None  # tokens of what a conversation gained since then, where a pass was made; None: not known
 
