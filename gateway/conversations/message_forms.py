@@ -308,11 +308,13 @@ def _without_provider_fields(
     body: dict[str, Any], answered_now: set[str], shortened: set[str], dropped: Set[str] = items.PROVIDER_FIELDS
 ) -> dict[str, Any]:
     """Returns an assistant message without provider fields. Ids of calls lose signatures that no new result names."""
-    found = {k: v for k, v in body.items() if k not in dropped}
-    calls = body.get("tool_calls")
-    if isinstance(calls, list):
-        found["tool_calls"] = [_call(call, answered_now, shortened, dropped) for call in calls]
-    return body if found == body else found
+    found, calls = _without(body, dropped), body.get("tool_calls")
+    kept = [_call(call, answered_now, shortened, dropped) for call in calls] if isinstance(calls, list) else calls
+    return found if kept == calls else {**found, "tool_calls": kept}
+
+
+def _without(value: dict[str, Any], dropped: Set[str]) -> dict[str, Any]:
+    return value if dropped.isdisjoint(value) else {k: v for k, v in value.items() if k not in dropped}
 
 
 REQUESTED = frozenset(("role", "name", *chain.ANSWER_FIELDS))
@@ -330,13 +332,12 @@ def _as_requested(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _call(call: dict[str, Any], answered_now: set[str], shortened: set[str], dropped: Set[str]) -> dict[str, Any]:
-    found = {k: v for k, v in call.items() if k not in dropped}
-    if isinstance(found.get("function"), dict):
-        found["function"] = {k: v for k, v in found["function"].items() if k not in dropped}
-    call_id = str(found.get("id"))
+    found, function, call_id = _without(call, dropped), call.get("function"), str(call.get("id"))
+    if isinstance(function, dict) and not dropped.isdisjoint(function):
+        found = {**found, "function": _without(function, dropped)}
     if SIGNED_ID in call_id and call_id not in answered_now:
         shortened.add(call_id)
-        found["id"] = _without_signature(call_id)
+        found = {**found, "id": _without_signature(call_id)}
     return found
 
 
