@@ -8,12 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.billing.passes import (
+    COLD_AGE,
     LABEL_TOKENS,
     MAX_CREDIT,
+    MIN_CLEARED_TOKENS,
+    MIN_RESULT_TOKENS,
     PAID_AGE,
     CarriedResult,
     PromptTokens,
     cleared_for_room,
+    cleared_when_cold,
     cleared_when_paid,
     gain_of_new_pass,
 )
@@ -67,6 +71,20 @@ def test_s4_i7_no_pass_before_carrying_has_cost_its_price() -> None:
     early = [*[100] * 30, 4000, *[900] * (PAID_AGE - 1)]
     assert bought(early, answers=1000) == []
     assert bought([*early, *[10] * 8], answers=1000)[:1] == [30]
+
+
+def test_s4_i7_a_free_pass_clears_what_is_old_and_long_where_that_is_enough() -> None:
+    old = [CarriedResult(at, MIN_RESULT_TOKENS, COLD_AGE) for at in range(4)]
+    kept = [CarriedResult(4, MIN_RESULT_TOKENS - 1, COLD_AGE), CarriedResult(5, 9000, COLD_AGE - 1)]
+    assert cleared_when_cold([*old, *kept]) == old
+    assert cleared_when_cold([*old[:3], *kept]) == []
+    enough = CarriedResult(0, LABEL_TOKENS + MIN_CLEARED_TOKENS, COLD_AGE)
+    assert cleared_when_cold([enough]) == [enough]
+
+
+def test_s4_i7_a_changed_prompt_is_read_up_to_the_last_breakpoint_before_the_change() -> None:
+    assert [PromptTokens([10] * 6, 6, (0, 3)).read_until(at) for at in range(6)] == [0, 1, 1, 1, 4, 4]
+    assert PromptTokens([10] * 6, 6).read_until(4) == 4
 
 
 def played(
