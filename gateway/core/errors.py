@@ -145,14 +145,14 @@ class Unauthorized(GatewayError):
 
 
 CLIENT_LEFT = "client_disconnected"
-CANCELLED = {each.code: each.status for each in (ShuttingDown, Unauthorized)}
+CANCELLED_WITH = {each.code: each.status for each in (ShuttingDown, Unauthorized)}
 """Why a request is cancelled although its client is there, and the status that the client then gets."""
 
 
 def cancellation_code(error: BaseException) -> str:
     """Returns why a request was cancelled: the code that whoever did so gave as message; else its client has left."""
     reason = next(iter(error.args), None)
-    return reason if reason in CANCELLED else CLIENT_LEFT
+    return reason if reason in CANCELLED_WITH else CLIENT_LEFT
 
 
 class Forbidden(GatewayError):

@@ -347,7 +347,7 @@ def _on_ledger(call: MeteredCall, model: str) -> dict[str, Any]:
 def _failure(call: MeteredCall, status: turn.TurnStatus) -> turn.RequestFailure | None:
     """Describes how a call failed, only in the gateway's own words: relayed content is not stored."""
     fault = call.fault
-    told = errors.CANCELLED.get(call.error_code or "") if fault is None else fault.status
+    told = errors.CANCELLED_WITH.get(call.error_code or "") if fault is None else fault.status
     if status == "complete" or (fault is None and told is None):
         return None
     words = fault.message if fault is not None and fault.is_logged else None

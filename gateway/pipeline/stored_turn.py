@@ -110,7 +110,7 @@ def failure_of(attempted: AttemptedRequest, *, with_words: bool) -> turn.Request
     outcome, started = attempted.outcome, attempted.prepared.request.started
     tries = tuple(_failed_try(each, started, with_words=with_words) for each in attempted.attempts if each.error)
     fault = outcome.fault
-    status = errors.CANCELLED.get(outcome.error_code or "") if fault is None else fault.status
+    status = errors.CANCELLED_WITH.get(outcome.error_code or "") if fault is None else fault.status
     if fault is None and status is None and not tries:
         return None
     told = status if outcome.status == "failed" else None
