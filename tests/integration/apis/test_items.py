@@ -162,6 +162,23 @@ def test_s3_items_become_the_history_of_the_next_chat(talk: Talk) -> None:
     assert said(items[-1]) == ("assistant", "You are welcome.")
 
 
+def test_s1_9_what_a_response_put_out_is_taken_back_as_items(talk: Talk) -> None:
+    """Thoughts too: those that can be read are stored, as a summary, or as they are; sealed ones are left out."""
+    thoughts: list[Json] = [
+        {"summary": [{"type": "summary_text", "text": "Rain?"}]},
+        {"summary": [], "encrypted_content": "x"},
+        {"summary": [], "content": [{"type": "reasoning_text", "text": "Rain."}]},
+    ]
+    output = [{"type": "reasoning", "id": "rs_1", "status": "completed", **each} for each in thoughts]
+    answer = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It rains."}]}
+    talk.begin(user("Weather?"), *output, answer, user("Sure?"), output[1], answer)
+    talk.ask(user("Thanks."))
+    assert talk.forwarded[1:4:2] == [
+        assistant("It rains.", reasoning_content="Rain?\n\nRain."),
+        assistant("It rains."),
+    ]
+
+
 def test_s3_1_system_items_are_those_in_force(talk: Talk) -> None:
     """§3.1: they stand at the beginning with ids that stay; a chat's own replace them."""
     talk.begin({"role": "system", "content": "Be brief."})
@@ -312,7 +329,8 @@ BAD: list[tuple[Any, str]] = [
     ({"type": "function_call", "call_id": "x", "name": "x", "arguments": {}}, "items[0].arguments"),
     ({"type": "custom_tool_call", "call_id": "x", "name": "x", "input": 1}, "items[0].input"),
     ({"type": "function_call_output", "call_id": "x", "output": 1}, "items[0].output"),
-    ({"type": "reasoning", "summary": []}, "items[0].content"),
+    ({"type": "reasoning", "summary": []}, "items[0]"),
+    ({"type": "reasoning", "content": "x"}, "items[0].content"),
     ({"type": "reasoning", "content": [{"type": "reasoning_text", "text": "x"}]}, "items[0]"),
 ]
 MISSING: list[tuple[Json, str]] = [

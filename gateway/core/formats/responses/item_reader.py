@@ -263,16 +263,10 @@ class ItemReader:
             raise errors.invalid(self._reasoning_at, "must be followed by an assistant's message or a tool call")
 
     def thoughts(self, items: list[Item], where: str) -> dict[str, Any]:
-        """Converts reasoning items to fields of an assistant's message; `where` is the path of the last."""
-        texts: list[str] = []
-        for item in items:
-            content = item.get("content")
-            if not isinstance(content, list) or not content:
-                raise errors.invalid(
-                    f"{where}.content", "must hold reasoning_text: a chat has no other form of thoughts"
-                )
-            texts += reasoning_texts(content, f"{where}.content")
-        return {"reasoning_content": "\n\n".join(texts)}
+        """Converts reasoning items to fields of an assistant's message: their text, if it is readable, as a chat has no
+        other form of thoughts. `where` is the path of the last."""
+        texts = [text for item in items for text in reasoning_texts(item, where)]
+        return {"reasoning_content": "\n\n".join(texts)} if texts else {}
 
     def _message(self, item: Item, where: str) -> None:
         role = item.get("role")
@@ -346,14 +340,9 @@ class ItemReader:
         self.add({"role": "tool", "tool_call_id": call_id, "content": content}, where)
 
     def _thought(self, item: Item, where: str) -> None:
-        self.before_thought()
         self._reasoning.append(item)
         self._reasoning_at = where
         self.thoughts([item], where)
-
-    def before_thought(self) -> None:
-        """Checks, before a reasoning item, that the one before led to something."""
-        self.end()
 
     def add_words(self, content: dict[str, Any], item: Item, status: str, where: str) -> None:
         """Adds an assistant's text, given as fields of its message."""
@@ -383,15 +372,18 @@ class ItemReader:
         self.messages.append(ReadMessage(body, "complete", where))
 
 
-def reasoning_texts(parts: Any, where: str) -> list[str]:
-    """Returns the texts of reasoning. Raises InvalidRequest: a part is something else."""
-    texts: list[str] = []
-    for index, part in enumerate(parts):
-        name = f"{where}[{index}]"
-        if not isinstance(part, dict) or part.get("type") != "reasoning_text":
-            raise errors.invalid(f"{name}.type", "must be reasoning_text")
-        texts.append(filled(part, "text", name))
-    return texts
+def reasoning_texts(item: Item, where: str) -> list[str]:
+    """Returns the texts of a reasoning item: its thoughts, else their summary unless the thoughts are sealed in it.
+    Raises InvalidRequest: they are no list of objects."""
+    for name, sealed in (("content", False), ("summary", bool(item.get("encrypted_content")))):
+        parts = item.get(name)
+        if parts is None:
+            continue
+        listed = objects(parts, f"{where}.{name}")
+        texts = [part["text"] for part in listed if isinstance(part.get("text"), str) and part["text"]]
+        if texts and not sealed:
+            return texts
+    return []
 
 
 def objects(value: Any, where: str) -> list[Item]:

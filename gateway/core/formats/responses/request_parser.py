@@ -164,14 +164,9 @@ class InputReader(ItemReader):
             thoughts.put_into(self._answer)
         self.opened = []
 
-    def before_thought(self) -> None:
-        """Accepts several reasoning items in a row: they belong to what follows."""
-
     def thoughts(self, items: list[Item], where: str) -> dict[str, Any]:
         """Returns reasoning items as a message's fields: the items, and their text if it is readable."""
-        found: dict[str, Any] = {"reasoning_items": [_without_id(item) for item in items]}
-        texts = [text for item in items for text in _texts(item, where)]
-        return {**found, "reasoning_content": "\n\n".join(texts)} if texts else found
+        return {"reasoning_items": [_without_id(item) for item in items], **super().thoughts(items, where)}
 
     def answer(self, where: str) -> dict[str, Any]:
         """Returns the open message, or a new one: all between two results or others' messages is stored as one."""
@@ -272,19 +267,6 @@ def paired(messages: Iterable[ReadMessage]) -> tuple[list[ReadMessage], list[boo
                 calls += 1
         is_answered.append(not calls)
     return [message for group in groups for message in group], is_answered
-
-
-def _texts(item: Item, where: str) -> list[str]:
-    """Returns the texts of a reasoning item: its thoughts, else their summary unless the thoughts are sealed in it."""
-    for name, sealed in (("content", False), ("summary", bool(item.get("encrypted_content")))):
-        parts = item.get(name)
-        if parts is None:
-            continue
-        listed = objects(parts, f"{where}.{name}")
-        texts = [part["text"] for part in listed if isinstance(part.get("text"), str) and part["text"]]
-        if texts and not sealed:
-            return texts
-    return []
 
 
 def _without_id(item: Item) -> Item:
