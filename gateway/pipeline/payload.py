@@ -106,8 +106,8 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
     said = bound_messages(prepared, messages) if items.SIGNED in fields or items.BOUND in fields else messages
     apart = not upstreams.PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(items.RESPONSES_ALONE)
     sent = without_items(said, request) if apart else said
-    if request.options.mode != "off" and not protocols.knows_litellms(deployment):
-        sent = message_forms.without_provider_fields(sent, items.OF_LITELLM)
+    if request.options.mode != "off" and (refused := protocols.refused_fields(deployment)):
+        sent = message_forms.without_provider_fields(sent, refused)
     if deployment.route.startswith(upstreams.GEMINI_ROUTES):
         # Of marks litellm makes contents that Google stores at a price of their own, one for each request of an agent.
         sent, forward = list(map(_without_marks, sent)), _with_plain_tools(forward)

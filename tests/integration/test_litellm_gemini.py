@@ -1,5 +1,6 @@
 """Gemini's generateContent through litellm, on its wire format."""
 
+import gzip
 import json
 from typing import Any
 
@@ -91,6 +92,21 @@ async def test_s6_an_answer_without_usage_is_one(provider: respx.Route, left: Js
     provider.mock(httpx.Response(200, json=left))
     usage = (await complete(deployment(PRO))).body["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (0, 0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_s1_9_an_answer_that_a_proxy_compresses(provider: respx.Route, stream: bool) -> None:
+    """Nobody asked for it; the end of a stream, and an error's words, are found all the same."""
+    answer, packed = wire.answer(wire.text("Rain.")), {"content-encoding": "gzip"}
+    kind = packed | {"content-type": "text/event-stream" if stream else "application/json"}
+    whole = b"".join(wire.events(answer)) if stream else json.dumps(answer).encode()
+    provider.mock(httpx.Response(200, headers=kind, content=gzip.compress(whole)))
+    choice = (await streamed(deployment(PRO)))[0] if stream else (await complete(deployment(PRO))).body["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("Rain.", "stop")
+    said = gzip.compress(json.dumps(wire.error(503, "UNAVAILABLE", "Overloaded.")).encode())
+    provider.mock(httpx.Response(503, headers=packed, content=said))
+    with pytest.raises(UpstreamRefused, match="Overloaded"):
+        await (streamed if stream else complete)(deployment(PRO))
 
 
 async def test_s1_9_bytes_that_are_no_text_cost_no_answer(provider: respx.Route) -> None:

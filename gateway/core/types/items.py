@@ -286,8 +286,6 @@ SEALED = ("thought_signature", "encrypted_content", "reasoning_details", "extra_
 BOUND = "thinking_bound"
 """The field of a stored answer with the digest of the content to which its signed reasoning is bound (guarantee
 §10.10). It is the gateway's own: no model and no client gets it."""
-OF_LITELLM = frozenset((SEALED[-1], SIGNED))
-"""Fields of an answer or of a call that litellm adds."""
 THOUGHTS = frozenset(
     {
         *("reasoning_content", "reasoning", "reasoning_details", "reasoning_items", "thinking_blocks"),
@@ -302,6 +300,8 @@ PICTURE_NUMBERS = "picture_numbers"
 """The field of an answer with the original positions of its pictures, once one of them was deleted."""
 RESPONSES_ALONE = frozenset({"reasoning_items", "output_items", "phase", ITEM_ORDER, PICTURE_NUMBERS})
 """Fields of an assistant's message that only an upstream that speaks Responses accepts again."""
+NOT_OF_CHATS = RESPONSES_ALONE | {SEALED[-1], SIGNED}
+"""Fields of an answer or of a call that no provider's own chats have: those of Responses, and what litellm adds."""
 PROVIDER_FIELDS = THOUGHTS | RESPONSES_ALONE | {"extra_content"}
 """Fields of assistant messages and tool calls that only the provider that made them understands (guarantee §1)."""
 ITEM_CONTENT_FIELDS = frozenset({"content", "refusal", "annotations", "audio"})

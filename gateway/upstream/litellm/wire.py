@@ -34,13 +34,14 @@ MAX_LINE_BYTES = 32 * 2**20
 END_MARK = re.compile(rb'(?<!\\)"(?:finish|block)Reason"\s*:\s*"(?![A-Z]+_REASON_UNSPECIFIED)([A-Z_]+)"')
 END_MARK_BYTES = 64
 """Bytes of one piece that are searched again with the next: more than `END_MARK` matches."""
-NEEDED_USAGES = {
-    "candidates": ("usageMetadata", {}),  # Gemini
-    "promptFeedback": ("usageMetadata", {}),
-    "output": ("usage", {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0}),  # Bedrock
+NEEDED_USAGES: dict[str, dict[str, Any]] = {
+    "candidates": {"usageMetadata": {}},  # Gemini
+    "promptFeedback": {"usageMetadata": {}},
+    "output": {"usage": {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0}},  # Bedrock
+    "done": {"prompt_eval_count": 0, "eval_count": 0},  # Ollama, which leaves one out if all was cached
 }
-"""The usage without which litellm refuses a whole answer, by a field of that answer. Zeros are counted here, as those
-of a stream are."""
+"""The usage without which litellm refuses a whole answer or counts by itself, by a field of that answer. Zeros are
+counted here, as those of a stream are."""
 
 
 def provider_of(deployment: ModelDeployment) -> str:
@@ -78,11 +79,9 @@ class GatewayTransport(httpx.AsyncBaseTransport):
             self._open.append(response)
             self.status, self.headers = response.status_code, dict(response.headers)
             if response.status_code < 300:
-                headers = response.headers.copy()
-                is_text = "content-encoding" not in headers and headers.get("content-type", "").startswith(TEXTS)
-                speaks_so = provider_of(self.deployment) == ANTHROPIC and "content-encoding" not in headers
-                if speaks_so or is_text:
-                    headers.pop("content-length", None)
+                headers = _unpacked(response.headers)
+                is_text = headers.get("content-type", "").startswith(TEXTS)
+                speaks_so = provider_of(self.deployment) == ANTHROPIC
                 body = (
                     _MendedMessage(self, response, _wants_stream(request))
                     if speaks_so
@@ -99,7 +98,9 @@ class GatewayTransport(httpx.AsyncBaseTransport):
             self.fault = errors.UpstreamInvalidResponse(f"The upstream answered with status {response.status_code}.")
         else:
             self.fault = refusal(response.status_code, self.raw, response.headers, self.deployment)
-        return httpx.Response(response.status_code, headers=response.headers, content=self.raw, request=request)
+        return httpx.Response(
+            response.status_code, headers=_unpacked(response.headers), content=self.raw, request=request
+        )
 
     async def aclose(self) -> None:
         """Keeps the connections open: litellm's clients come and go; the connections are the gateway's."""
@@ -131,7 +132,7 @@ class _WatchedBody(httpx.AsyncByteStream):
     def __init__(self, wire: GatewayTransport, response: httpx.Response, *, is_text: bool = False) -> None:
         """`is_text`: bytes that are no UTF-8 become U+FFFD; litellm would refuse the whole answer."""
         self._wire = wire
-        self._text = getincrementaldecoder("utf-8")("replace") if is_text else None
+        self._text = getincrementaldecoder("utf-8-sig")("replace") if is_text else None
         self._response = response
         self._streamed = "text/event-stream" in response.headers.get("content-type", "")
         self._most_of_line, self._most = MAX_LINE_BYTES, MAX_STREAM_BYTES
@@ -150,7 +151,7 @@ class _WatchedBody(httpx.AsyncByteStream):
             raise
 
     async def _pieces(self) -> AsyncIterator[bytes]:
-        pieces = self._response.aiter_raw()
+        pieces = self._response.aiter_bytes()  # some proxies compress what they were asked not to
         total, line, tail = 0, 0, b""
         while True:
             with translated(begun=True):
@@ -176,8 +177,17 @@ class _WatchedBody(httpx.AsyncByteStream):
         await self._response.aclose()
 
 
+def _with_needed(said: Any, needed: dict[str, Any]) -> dict[str, Any]:
+    """Returns an object with all that is needed, and what it says itself."""
+    found = said if isinstance(said, dict) else {}
+    return found | {
+        name: _with_needed(found.get(name), value) if isinstance(value, dict) else found.get(name, value)
+        for name, value in needed.items()
+    }
+
+
 class _AnswerWithUsage(_WatchedBody):
-    """An answer; a whole one with the usage that litellm needs."""
+    """An answer; a whole one with the usage that litellm needs, unless it is an error."""
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         if self._streamed:
@@ -189,10 +199,12 @@ class _AnswerWithUsage(_WatchedBody):
             answer = jsons.loads_answer(raw)
         except jsons.JSONDecodeError:
             answer = None
-        for field, (name, needed) in NEEDED_USAGES.items() if isinstance(answer, dict) else ():
-            told = answer.get(name)
-            if field in answer and not (isinstance(told, dict) and needed.keys() <= told.keys()):
-                raw = jsons.dumps(answer | {name: needed | (told if isinstance(told, dict) else {})})
+        if isinstance(answer, dict):
+            if answer.get("error"):
+                raise refusal(200, raw, {}, self._wire.deployment)
+            needed = next((each for field, each in NEEDED_USAGES.items() if field in answer), {})
+            whole = _with_needed(answer, needed)
+            raw = raw if whole == answer else jsons.dumps(whole)
         yield raw
 
 
@@ -249,6 +261,14 @@ class _MendedMessage(_WatchedBody):
         if said.get("type") == "error" or said.get("error"):
             raise refusal(serializer.fault_status(said), bytes(raw), {}, self._wire.deployment)
         return said
+
+
+def _unpacked(headers: httpx.Headers) -> httpx.Headers:
+    """Returns the headers of a body that is decoded here."""
+    found = headers.copy()
+    for name in ("content-encoding", "content-length"):
+        found.pop(name, None)
+    return found
 
 
 def _wants_stream(request: httpx.Request) -> bool:

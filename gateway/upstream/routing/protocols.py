@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from gateway.core import errors, jsons, ports
-from gateway.core.types import upstreams
+from gateway.core.types import items, upstreams
 from gateway.core.types.chat import ChatRequest, ModelDeployment, NativeRequest
 from gateway.upstream.routing.catalogue import AZURE, OPENAI_BASES, OPENAI_COMPATIBLE
 from gateway.upstream.routing.deployments import RESPONSES, by_responses
@@ -41,17 +41,24 @@ MCP_FIELDS = {
 """Fields of an MCP server that litellm translates for Anthropic, or that are nothing to it."""
 
 
+THINKS_AS = {"groq": "reasoning"}
+"""The one field for thoughts that a provider has, where it refuses those of others."""
+
+
 def is_openais(deployment: ModelDeployment) -> bool:
     """Returns whether an upstream is OpenAI itself, or Azure with its models."""
     return deployment.api_base in OPENAI_BASES or deployment.provider == AZURE
 
 
-def knows_litellms(deployment: ModelDeployment) -> bool:
-    """Returns whether an upstream may know the fields that litellm adds to answers: litellm itself, and whatever stands
-    at an address that only its operator knows. Others have their own, and some refuse these."""
-    own = OPENAI_COMPATIBLE.get(deployment.provider)
-    is_providers = deployment.provider != "openai" and own is not None
-    return deployment.protocol != "openai" or not (is_providers or is_openais(deployment))
+def refused_fields(deployment: ModelDeployment) -> frozenset[str]:
+    """Returns the fields of answers that an upstream surely lacks, and may refuse. None are known of litellm, and of
+    whatever stands at an address that only its operator knows."""
+    if deployment.protocol != "openai":
+        return frozenset()
+    if is_openais(deployment) or deployment.provider in THINKS_AS:
+        return items.PROVIDER_FIELDS - {THINKS_AS.get(deployment.provider)}
+    is_providers = deployment.provider != "openai" and OPENAI_COMPATIBLE.get(deployment.provider) is not None
+    return items.NOT_OF_CHATS if is_providers else frozenset()
 
 
 def takes_freeform(deployment: ModelDeployment) -> bool:

@@ -415,7 +415,7 @@ def test_s9_models_and_check(house: GatewayProcess, listening: MockUpstream, tmp
 
 
 @pytest.mark.parametrize(("model", "knows"), [("groq", False), ("gpt-4o", True)])
-def test_s1_what_litellm_adds_goes_to_no_provider_with_fields_of_its_own(
+def test_s1_fields_of_others_go_to_no_provider_that_refuses_them(
     house: GatewayProcess, upstream: MockUpstream, provider: MockProvider, model: str, knows: bool
 ) -> None:
     """A client that has nothing stored sends it back, whoever made it; what stands at the address of a gateway may be
@@ -428,7 +428,7 @@ def test_s1_what_litellm_adds_goes_to_no_provider_with_fields_of_its_own(
     chat(house, ASK, made, *results, model=model, tools=TOOLS, store=False)
     _, again, _ = upstream.forwarded
     assert ("provider_specific_fields" in json.dumps(again)) is knows
-    assert again["reasoning_content"] == "The user wants the weather."
+    assert ("reasoning_content" in again) is knows
 
 
 @pytest.mark.parametrize("api", ["chat/completions", "messages"])
