@@ -464,6 +464,8 @@ def _gained(measured: MeasuredInputs) -> int | None:
 def _follows_answer(measured: MeasuredInputs) -> bool:
     """Returns whether what is known of the conversation ends with an answer. Where a client sends a request again, the
     branch's costs are of an earlier one than its frame."""
+    if measured.inputs.history.has_earlier_costs:
+        return False
     return measured.known > 0 and measured.material.messages[measured.known - 1].role == "assistant"
 
 

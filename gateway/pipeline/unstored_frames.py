@@ -172,6 +172,7 @@ class UnstoredFrames:
             costs=bill.BranchCosts.of_text(key.hidden(name, costs).decode("utf-8", "replace"))
             if costs is not None
             else None,
+            has_earlier_costs=found is not None and found[0] > 0,
         )
 
     async def keep(self, prepared: PreparedRequest, costs: bill.BranchCosts | None = None) -> None:

@@ -403,12 +403,12 @@ async def test_s6_the_meter_knows_from_where_on_an_edited_history_is_written_aga
     assert abs(saved - (agent.unmanaged - agent.paid)) <= Decimal("0.02") * agent.unmanaged
 
 
-async def test_s6_the_meter_knows_the_models_between_which_a_session_goes(world: World) -> None:
+async def test_s6_the_meter_knows_the_models_between_which_a_session_goes(world: World, store: bool) -> None:
     """Where a pass is made meanwhile, too: each model would still have had in its cache what it was sent last."""
-    agent = Agent(world, store=True, max_input_tokens=9_000)
+    agent = Agent(world, store=store, max_input_tokens=6_000)
     for model in ("m", "other") * 4:
         agent.model = model
-        await agent.turn(6)
+        await agent.turn(12)
     assert agent.breaks, "passes for room"
     saved = sum(Decimal(each["net_saving"]) for each in agent.economics)
     assert abs(saved - (agent.unmanaged - agent.paid)) <= Decimal("0.04") * agent.unmanaged

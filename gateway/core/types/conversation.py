@@ -576,6 +576,8 @@ class ConversationHistory:
     """It is not stored, and the request that was last answered in it is behind one of its answers."""
     costs: BranchCosts | None = None
     """What its branch has cost until now, if known."""
+    has_earlier_costs: bool = False
+    """`costs` end with an earlier answer than the latest, as another model gave that, or its costs are lost."""
     doubts_thoughts: bool = False
     """Its provider has refused signed thoughts that stand where the client has them."""
     forgotten_at: datetime | None = None
