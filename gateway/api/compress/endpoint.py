@@ -16,7 +16,7 @@ from gateway.api.server.middleware import note_caller
 from gateway.api.shapes import Json, said, shape
 from gateway.core import errors, jsons, ports
 from gateway.core.config.settings import Settings
-from gateway.core.formats.anthropic import serializer
+from gateway.core.formats.anthropic import plain_blocks, serializer
 from gateway.core.formats.anthropic.request_parser import read_request
 from gateway.core.tasks import offload_if
 from gateway.core.types.chat import ChatRequest, RequestCaller
@@ -39,7 +39,13 @@ CompressRequest = shape(
 Compressed = shape(
     "Compressed",
     "The messages to be sent, in the words of those that came, and the bill of making them.",
-    {"messages": list[Json], "system?": SYSTEM, "tokens_before tokens_after": int, **BILL},
+    {
+        "messages": list[Json],
+        "system?": SYSTEM,
+        "thinking?": said(Json, "Instead of the one that came, which a provider would refuse before these messages."),
+        "tokens_before tokens_after": int,
+        **BILL,
+    },
 )
 
 
@@ -111,6 +117,8 @@ class CompressEndpoint:
             else:
                 system, messages = _in_blocks(request, fitted, body["messages"])
         answer: Json = {"messages": messages, **({"system": system} if system else {})}
+        if plain_blocks.is_enabled(body.get("thinking")) and plain_blocks.lacks_thoughts(told["messages"]):
+            answer["thinking"] = {"type": "disabled"}  # as where the gateway itself asks the model
         counts = {"tokens_before": before, "tokens_after": after}
         return {**answer, **counts, "response_metadata": told["response_metadata"]}
 

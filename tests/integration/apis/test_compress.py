@@ -208,6 +208,21 @@ def test_s13_11_anthropics_messages_come_back_in_their_words(house: GatewayProce
     assert told["messages"][0] == long[0]
 
 
+def test_s13_11_thinking_is_disabled_where_its_thoughts_had_to_leave(house: GatewayProcess) -> None:
+    """Anthropic refuses a loop whose last step begins with no thought while thinking is enabled."""
+    thought = {"type": "thinking", "thinking": "Let me read.", "signature": "c2lnbmVk"}
+    said = [
+        {**each, "content": [thought, *each["content"]]} if each["role"] == "assistant" else each
+        for each in blocks(steps(30))
+    ]
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    for messages, is_disabled in ((said[:3], False), (said, True)):
+        told = fitted(house, model="claude", messages=messages, thinking=thinking, max_tokens=2000)
+        begins = [each["content"][0]["type"] for each in told["messages"] if each["role"] == "assistant"]
+        assert (begins[-1] != "thinking") == is_disabled
+        assert told.get("thinking") == ({"type": "disabled"} if is_disabled else None)
+
+
 def test_s13_11_what_a_pass_leaves_stays_in_anthropics_words_for_any_model(house: GatewayProcess) -> None:
     """Whoever asks the model words it: errors, results of a search and marks for caches are in Anthropic's words, also
     where the gateway itself would ask that model by a chat."""
