@@ -439,11 +439,30 @@ def with_short_ids(body: Json, calls: Sequence[Json]) -> Json:
     """Returns a chat, which has these calls, with others in place of the ids that OpenAI refuses as too long: where
     another provider answered before, they may hold the signature of its thoughts."""
     named = [call.get("id") for call in calls]
-    long = [name for name in named if isinstance(name, str) and len(name) > LONGEST_CALL_ID]
-    if not long:
-        return body
-    short = {name: short_id(name) for name in long}
-    return {**body, "messages": [_renamed(message, short) for message in body["messages"]]}
+    return _with_ids(body, {n: short_id(n) for n in named if isinstance(n, str) and len(n) > LONGEST_CALL_ID})
+
+
+MISTRALS_ID = re.compile("[a-zA-Z0-9]{9}")
+BETWEEN_RESULT_AND_USER = {"role": "assistant", "content": "Understood."}
+
+
+def as_mistral_takes(body: Json, calls: Sequence[Json]) -> Json:
+    """Returns a chat, which has these calls, with ids of Mistral's form, and an answer between each result and a user's
+    message that follows it: Mistral refuses others. Clients of Messages send words beside results."""
+    named = [call.get("id") for call in calls]
+    body = _with_ids(
+        body, {n: content_digest(n)[:9] for n in named if isinstance(n, str) and not MISTRALS_ID.fullmatch(n)}
+    )
+    messages = list[Json]()
+    for message in body["messages"]:
+        if messages and messages[-1].get("role") == "tool" and message.get("role") == "user":
+            messages.append(BETWEEN_RESULT_AND_USER)
+        messages.append(message)
+    return {**body, "messages": messages}
+
+
+def _with_ids(body: Json, names: Mapping[str, str]) -> Json:
+    return {**body, "messages": [_renamed(message, names) for message in body["messages"]]} if names else body
 
 
 def _renamed(message: Json, names: Mapping[str, str]) -> Json:

@@ -50,6 +50,11 @@ def is_openais(deployment: ModelDeployment) -> bool:
     return deployment.api_base in OPENAI_BASES or deployment.provider == AZURE
 
 
+def is_mistrals(deployment: ModelDeployment) -> bool:
+    """Returns whether an upstream is Mistral itself."""
+    return deployment.provider == "mistral" or deployment.api_base == OPENAI_COMPATIBLE["mistral"]
+
+
 def refused_fields(deployment: ModelDeployment) -> frozenset[str]:
     """Returns the fields of answers that an upstream surely lacks, and may refuse. None are known of litellm, and of
     whatever stands at an address that only its operator knows."""

@@ -66,7 +66,7 @@ from gateway.upstream.routing.deployments import (
     ranked,
 )
 from gateway.upstream.routing.health import HealthWatch
-from gateway.upstream.routing.protocols import ANTHROPIC_BASE, is_openais, takes_freeform
+from gateway.upstream.routing.protocols import ANTHROPIC_BASE, is_mistrals, is_openais, takes_freeform
 
 # A conversation stays at one deployment, so that the provider's prompt cache is of use (guarantee §12.5).
 #
@@ -690,6 +690,7 @@ def _sent(
     body = request.body
     calls = [call for message in body.get("messages") or () for call in message.get("tool_calls") or ()]
     body = tool_calls.with_short_ids(body, calls) if is_openais(deployment) else body
+    body = tool_calls.as_mistral_takes(body, calls) if calls and is_mistrals(deployment) else body
     names: tool_calls.Names = {}
     if calls or body.get("tools") or body.get("tool_choice") is not None:
         names, body = _translated(deployment, body), _taken(deployment, body, calls)

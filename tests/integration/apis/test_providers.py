@@ -53,6 +53,7 @@ def models(mock: MockUpstream) -> list[Json]:
         entry("gemini", "gemini/gemini-2.5-pro", mock.url, api_key="sk-secret-gem"),
         entry("gpt-4o", "openai/gpt-4o", mock.base_url, api_key="sk-upstream"),
         entry("groq", "groq/llama-3.3-70b", mock.base_url, api_key="sk-upstream"),
+        entry("mistral", "mistral/devstral", mock.base_url, api_key="sk-upstream"),
         entry("gone", "anthropic/claude-sonnet-4-5", "http://127.0.0.1:9", api_key="sk-secret-ant"),
     ]
 
@@ -400,7 +401,7 @@ def test_s9_models_and_check(house: GatewayProcess, listening: MockUpstream, tmp
         done = gateway_command("check", "--config", str(path), directory=tmp_path)
         return done.returncode, done.stdout
 
-    claude, *_, gemini, _, _, _ = models(listening)
+    claude, *_, gemini, _, _, _, _ = models(listening)
     cloud = {"model_name": "nova", "litellm_params": {"model": "bedrock/amazon.nova-pro-v1:0"}}
     code, said = check(claude, gemini, cloud)
     assert code == 0, said
@@ -446,3 +447,21 @@ def test_s6_marks_become_no_contents_that_google_stores(
     assert house.post(f"/{api}", json=body).status_code == 200
     (sent,) = provider.requests[asked:]
     assert json.dumps(sent.body).count("cache_control") == 1
+
+
+def test_s12_7_mistral_gets_ids_and_an_order_that_it_takes(
+    house: GatewayProcess, upstream: MockUpstream, provider: MockProvider
+) -> None:
+    """It refuses ids that are no nine letters and digits, and words behind a result, as agents before Claude send."""
+    uses = [{"type": "tool_use", "id": f"toolu_{n}", "name": "weather", "input": {}} for n in range(2)]
+    results = [{"type": "tool_result", "tool_use_id": f"toolu_{n}", "content": f"{n} degrees"} for n in range(2)]
+    said = [ASK, {"role": "assistant", "content": uses}, user([*results, {"type": "text", "text": "In Kelvin."}])]
+    tool = {"name": "weather", "input_schema": {"type": "object"}}
+    body = {"model": "mistral", "max_tokens": 99, "messages": said, "tools": [tool]}
+    assert house.post("/messages", json=body).status_code == 200
+    _, answer, *found, between, last = upstream.forwarded
+    called = [call["id"] for call in answer["tool_calls"]]
+    assert all(len(each) == 9 and each.isalnum() for each in called)
+    assert [each["tool_call_id"] for each in found] == called
+    assert [each["content"] for each in found] == ["0 degrees", "1 degrees"]
+    assert (between["role"], last["content"]) == ("assistant", "In Kelvin.")
