@@ -18,7 +18,7 @@ from gateway.core.instrumentation import logs
 from gateway.core.jsons import Json
 from gateway.core.plugins import load_plugin, plugins_of
 from gateway.core.tasks import Cooldown
-from gateway.core.types import upstreams
+from gateway.core.types import items, upstreams
 from gateway.core.types.chat import ChunkStream, Headers, JsonAnswer, ModelDeployment, StreamAround
 from gateway.core.types.relevance import EmbeddingFault, EmbeddingTariff, TextEmbeddings
 from gateway.pipeline.guards.api import GROUP, PASS, GuardedCall, Said, Verdict
@@ -248,6 +248,9 @@ class LookedAtStream(PassingStream):
         self._unfinished = set(range(choices if type(choices := sent.body.get("n")) is int else 1))
         self._held: dict[int, str] = {}
         self._sent: dict[int, str] = {}
+        self._reworded: set[int] = set()
+        self._repeats: dict[int, Json] = {}
+        """Lists that repeat a choice's text: they come when it is known whether a guard has changed that."""
 
     def _came(self, batch: Chunks) -> None:
         """Reports the usage of a complete answer: the client may leave while a guard still checks it."""
@@ -269,11 +272,17 @@ class LookedAtStream(PassingStream):
             text = said if isinstance(said, str) else ""
             held = self._held.get(index, "") + text
             others = any(delta.get(name) for name in delta if name not in ("content", "role"))
+            repeats = self._repeats.setdefault(index, {})
+            for name in delta.keys() & REPEATS:
+                repeats[name] = [*repeats.get(name, ()), *(delta[name] or ())]
             self._held[index] = held
             if held and (ends or others or len(held) >= self._chain.hold):
                 shown = await self._shown(index, is_last=ends)
                 before.append({"index": index, "delta": {"content": shown}, "finish_reason": None})
-            choices.append({**choice, "delta": {**delta, "content": ""}} if text else choice)
+            if ends and repeats and index not in self._reworded:
+                before.append({"index": index, "delta": repeats, "finish_reason": None})
+            kept = {name: value for name, value in delta.items() if name not in REPEATS}
+            choices.append({**choice, "delta": {**kept, "content": ""} if text else kept})
         if not choices:
             return [chunk]
         # The first chunk of a choice carries its role, and stays first.
@@ -287,6 +296,8 @@ class LookedAtStream(PassingStream):
         sent = self._sent.get(index, "")
         text = await self._chain.after(self._call, Said(index, held, sent, is_last), self._scope)
         self._sent[index] = (sent + text)[-SHOWN_BEFORE:]
+        if text != held:
+            self._reworded.add(index)
         return text
 
     async def _end(self) -> Chunks:
@@ -296,6 +307,17 @@ class LookedAtStream(PassingStream):
                 shown = await self._shown(index, is_last=True)
                 found.append(self._made([{"index": index, "delta": {"content": shown}, "finish_reason": None}]))
         return found
+
+
+REPEATS = frozenset({items.ITEM_ORDER, items.ANTHROPIC_BLOCKS})
+
+
+def _without_repeats(said: Json) -> Json:
+    """Removes what repeats an answer's text for another API, or to cite it."""
+    found = {name: value for name, value in said.items() if name not in REPEATS}
+    if isinstance(own := found.get("provider_specific_fields"), dict):
+        found["provider_specific_fields"] = {name: value for name, value in own.items() if name != "citations"}
+    return found
 
 
 def _has_role(choices: list[Any]) -> bool:
@@ -388,7 +410,8 @@ async def _looked_at(chain: GuardChain, call: GuardedCall, scope: upstreams.Call
     if not isinstance(message, dict) or not isinstance(message.get("content"), str):
         return choice
     text = await chain.after(call, Said(choice.get("index", 0), message["content"]), scope)
-    return choice if text == message["content"] else {**choice, "message": {**message, "content": text}}
+    same = text == message["content"]
+    return choice if same else {**choice, "message": {**_without_repeats(message), "content": text}}
 
 
 def _restored(choice: Any, vault: PlaceholderMap, *, is_json: bool) -> Any:

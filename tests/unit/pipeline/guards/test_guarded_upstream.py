@@ -220,3 +220,60 @@ async def test_s12_9_a_guard_that_fails_three_times_in_a_row_is_left_alone_for_h
         await upstream.complete(AT, asks("hello"))
         asked.append(guard.asked)
     assert asked == [1, 2, 3, 3, 3, 4, 5, 6, 6], "afterwards it may fail as often again"
+
+
+def repeated(said: str) -> Json:
+    """What repeats an answer's text for the APIs of Anthropic and of Responses."""
+    return {
+        "native_blocks": [{"type": "text", "text": said}],
+        "item_order": [{"role": "assistant", "content": said}],
+    }
+
+
+class Repeating(Echo):
+    """Repeats what it says, in a stream one after the other, and when half of it was said."""
+
+    async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
+        answer = await super().complete(deployment, request)
+        message = answer.body["choices"][0]["message"]
+        cited = {"citations": [{"supported_text": message["content"]}], "more": 1}
+        message |= {**repeated(message["content"]), "provider_specific_fields": cited}
+        return answer
+
+    @asynccontextmanager
+    async def stream(self, deployment: ModelDeployment, request: UpstreamRequest) -> Any:
+        yield RepeatingStream(request.body["messages"][-1]["content"])
+
+
+class RepeatingStream(EchoStream):
+    async def batches(self) -> Any:
+        for half in self._said.partition("; "):
+            for name, value in {"content": half, **repeated(half)}.items():
+                yield [{"choices": [{"index": 0, "delta": {name: value}, "finish_reason": None}]}]
+        yield [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]
+
+
+class Kind(Watcher):
+    """A guard that changes a word."""
+
+    async def after(self, call: GuardedCall, said: Said) -> Verdict:
+        return Verdict(text=said.text.replace("rude", "kind"))
+
+
+@pytest.mark.parametrize("said", ["a good word; and a kind one", "a good word; and a rude one"])
+async def test_s12_9_what_a_guard_changed_is_not_repeated_as_it_was(said: str) -> None:
+    """For whichever API: also what came of it before. An answer that no guard changes keeps all."""
+    upstream = GuardedUpstream(Repeating(), checkpoint(Kind()))
+    message = (await upstream.complete(AT, asks(said))).body["choices"][0]["message"]
+    async with upstream.stream(AT, asks(said)) as opened:
+        deltas = [chunk["choices"][0]["delta"] async for batch in opened.batches() for chunk in batch]
+    is_changed = "rude" in said
+    assert message["content"] == "".join(each.get("content", "") for each in deltas) == "a good word; and a kind one"
+    assert "rude" not in json.dumps([message, deltas])
+    assert message["provider_specific_fields"]["more"] == 1
+    for name, whole in repeated(said).items():
+        assert message.get(name) == (None if is_changed else whole)
+        streamed = [each for delta in deltas for each in delta.get(name, ())]
+        assert streamed == (
+            [] if is_changed else [one for half in said.partition("; ") for one in repeated(half)[name]]
+        )
