@@ -97,7 +97,15 @@ class _MeteredPrompt:
     @property
     def is_changed(self) -> bool:
         """Whether it differs from the client's own, or the previous one did."""
-        return bool(self.left or self.request.rewritten or (self.before is not None and self.before.left_tokens))
+        had_left = self.before is not None and self.before.left_tokens
+        return bool(self.left or self.request.rewritten or had_left or self._goes_back)
+
+    @property
+    def _goes_back(self) -> bool:
+        """Whether the client continues from an older request, whose prompt is cached only if later ones began with it:
+        its own did, the forwarded ones not after a pass."""
+        before = self.branch.sent if self.branch is not None and not (self.is_back or self.request.idle) else None
+        return before is not None and self.request.at - before.at > before.lifetime
 
     @property
     def _sent_before(self) -> int:
@@ -118,7 +126,8 @@ class _MeteredPrompt:
         request = self.request
         promised = self._unchanged if request.rewritten else self._sent_before
         least = MIN_HEAD_TOKENS if request.rewritten else prompt_cache.MIN_CACHED_TOKENS
-        if not self.reads or self.is_back or promised < least or (request.rewritten and not request.idle):
+        is_told = self.reads and not (self.is_back or self._goes_back)
+        if not is_told or promised < least or (request.rewritten and not request.idle):
             return is_expired or self.before is None
         read = max(self.reads)
         if not read:
@@ -148,7 +157,7 @@ class _MeteredPrompt:
         if self.reads and not self.is_back and most < whole / 2 and request.has_new_head():
             whole = most  # a direct request would not have read more, either
             sent = min(sent, whole)
-        if self.is_back or (request.rewritten and self.reads):
+        if self.is_back or (self.reads and (request.rewritten or self._goes_back)):
             sent = min(sent, most)  # what stayed is read only if a breakpoint is near its end
         return whole, sent
 

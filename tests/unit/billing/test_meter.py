@@ -1,5 +1,6 @@
 """The meter: what a request would have cost without a gateway (guarantee §6)."""
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -196,6 +197,18 @@ def test_s6_of_a_branch_that_nothing_is_known_of_all_but_the_latest_would_have_b
 
 SENT = SentPrompt("openai/m", "aa", "bb", 0, b"abcd", 7, 300, 9)
 OTHERS = (OtherPrompt("other", 40_000, 22_000, 307), OtherPrompt("third", 1, 0, 5))
+
+
+@pytest.mark.parametrize("cached", [18_000, 4_000, 0])
+def test_s6_who_goes_back_behind_a_pass_would_still_have_had_the_own_prompt_cached(cached: int) -> None:
+    """All later requests of the client began with it; since the pass the forwarded ones did not."""
+    before = BranchCosts("m", 18_000, 0, Decimal(3), Decimal(2), sent=replace(SENT, kept=0))
+    details = {"cached_tokens": cached, "cache_write_tokens": 20_000 - cached}
+    usage = {"prompt_tokens": 20_000, "prompt_tokens_details": details}
+    economics, _ = measured(usage, before=before, left=None, at=SENT.at + SENT.lifetime + 60)
+    rates = CacheRates(READ, WRITE)
+    direct = rates.prompt(20_000, 18_000) - rates.prompt(20_000, cached)
+    assert Decimal(economics["direct_cost"]) == Decimal("0.1") + direct
 
 
 @pytest.mark.parametrize(("at", "is_warm"), [(300, True), (308, False)])
