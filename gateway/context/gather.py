@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from sys import maxsize
 from typing import Any
 
 from gateway import retrieval
@@ -24,6 +25,7 @@ from gateway.context.artifacts.collect import (
     with_documents,
     without_repeats,
 )
+from gateway.context.assembly.render import block, file_part
 from gateway.context.assembly.shown_block import says_same, without_block_items
 from gateway.context.planning.decision import ToolLoops
 from gateway.context.tokens.counter import CounterRegistry
@@ -33,7 +35,7 @@ from gateway.core import ids, ports
 from gateway.core.config.settings import ContextSettings
 from gateway.core.frozen_records import record
 from gateway.core.types import conversation, memory, recall, tool_steps, upstreams, window
-from gateway.core.types.artifacts import LAST_EARLIER, Artifact, FilePlace
+from gateway.core.types.artifacts import LAST_EARLIER, Artifact, FilePlace, ProcessingStrategy
 from gateway.core.types.chat import ChatRequest, ModelDeployment, ModelFacts, PromptBudget
 from gateway.core.types.content_parts import dicts_of
 from gateway.core.types.conversation import ConversationHistory, ConversationMessage, EarlierMessages, MessageCache
@@ -167,8 +169,8 @@ class ContextGatherer:
         return await self.read(history, budget, self._first_stays(history))
 
     async def with_document_texts(self, history: ConversationHistory) -> list[dict[str, Any]]:
-        """Returns all messages of a conversation and the documents attached to it or to the request, with texts in
-        place of those documents that the model does not read itself. Raises: as `gather`."""
+        """Returns all messages of a conversation and the documents attached to it or to the request, with labelled
+        texts in place of those documents that the model does not read itself. Raises: as `gather`."""
         texts: dict[FilePlace, str] = {}
         if file_reader.has_named_pictures(history.messages):
             await self.whole.fetch(history, self._request.messages)
@@ -177,14 +179,16 @@ class ContextGatherer:
             texts, _ = await self._texts(history.messages, history.stored, native)
         messages = [*history.instructions, *(message.body for message in history.messages)]
         first = len(history.instructions)
+        found = documents_in_messages(history.messages, current_turn(history), maxsize, texts)
+        shown = {(each.place.message, each.place.part): file_part(_in_full(each)) for each in found}
         for (index, number), text in texts.items():
             body = messages[first + index]
             parts = [*body["content"]]
-            parts[number] = {"type": "text", "text": text}
+            parts[number] = shown.get((index, number), {"type": "text", "text": text})
             messages[first + index] = {**body, "content": parts}
-        attached: list[str | None] = [each.content for each in history.attachments]
-        attached += [each.content for each in self._request.attachments]
-        return messages + [{"role": "user", "content": text} for text in attached if text]
+        attached = [*history.attachments, *attachments_to_artifacts(self._request.attachments)]
+        text = block([_in_full(each) for each in attached if each.content])
+        return [*messages, {"role": "user", "content": text}] if text else messages
 
     async def supply(self, lack: MissingInput, inputs: ContextInputs) -> ContextInputs:
         """Reads what a window lacked, and returns the inputs with it. PDFs become text from the oldest on; if that
@@ -326,6 +330,10 @@ def collect(inputs: ContextInputs) -> WindowInputs:
         recall_cache=earlier.cache,
         repeats=repeats,
     )
+
+
+def _in_full(document: Artifact) -> window.ArtifactRendering:
+    return window.ArtifactRendering(document, ProcessingStrategy.INCLUDE_FULL, document.content)
 
 
 def _begins(context: Context) -> bool:

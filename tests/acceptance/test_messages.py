@@ -174,9 +174,14 @@ def test_s10_7_a_conversation_goes_on_as_a_chat(one_gateway: GatewayProcess, ups
     assert sent[1] == assistant("I have looked.")
 
 
-def test_s10_7_tokens_are_counted_as_the_budget_is(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """`count_tokens` says what the bill of the same request says; no model is asked."""
-    body = asked(system="Be brief.", tools=[TOOL])
+@pytest.mark.parametrize("with_document", [False, True])
+def test_s10_7_tokens_are_counted_as_the_budget_is(
+    one_gateway: GatewayProcess, upstream: MockUpstream, with_document: bool
+) -> None:
+    """`count_tokens` says what the bill of the same request says, with the label of a document; no model is asked."""
+    text = {"type": "text", "media_type": "text/plain", "data": "Lamps. " * 50}
+    parts: list[Json] = [{"type": "document", "source": text, "title": "Lamps"}, {"type": "text", "text": "Which?"}]
+    body = {**asked(system="Be brief.", tools=[TOOL]), **({"messages": [user(parts)]} if with_document else {})}
     with sdk(one_gateway) as client:
         counted = client.messages.count_tokens(**{k: v for k, v in body.items() if k != "max_tokens"})
     assert not upstream.chats
