@@ -4,6 +4,7 @@ import asyncio
 import binascii
 import json
 import logging
+import re
 import struct
 import threading
 from typing import Any
@@ -16,6 +17,7 @@ from gateway.core.errors import UpstreamAuth, UpstreamInterrupted, UpstreamOverf
 from gateway.core.types.chat import ModelFacts
 from gateway.pipeline.payload import wants_breakpoints, with_breakpoints
 from tests.integration.litellm_calls import TOOLS, Json, complete, deployment, streamed
+from tests.support.answers import assistant, tool_call, tool_result, user
 
 URL = r"https://bedrock-runtime\.eu-central-1\.amazonaws\.com/model/amazon\.nova-pro-v1%3A0/converse(-stream)?"
 KEYS = {"aws_access_key_id": "AKIAIOSFODNN7EXAMPLE", "aws_secret_access_key": "wJalrXUtnFEMI-EXAMPLE"}
@@ -84,6 +86,18 @@ async def test_s6_an_answer_without_all_of_its_usage_is_one(provider: respx.Rout
     found = (await complete(nova())).body
     assert found["choices"][0]["message"]["content"] == "Hello"
     assert found["usage"]["prompt_tokens"] == (11 if usage else 0)
+
+
+async def test_s12_7_ids_of_other_providers_are_as_bedrock_takes_them(provider: respx.Route) -> None:
+    """It refuses colons, as Kimi's ids have, and ids beyond 64 characters."""
+    ids = ["functions.weather:0", "x" * 99]
+    said = [assistant(None, tool_calls=[tool_call(name, "weather") for name in ids])]
+    said += [tool_result(name, f"{number} degrees") for number, name in enumerate(ids)]
+    await mock(provider, stream=False)(nova(), user("What is the weather?"), *said, tools=TOOLS)
+    _, answer, results = json.loads(provider.calls.last.request.content)["messages"]
+    called = [block["toolUse"]["toolUseId"] for block in answer["content"]]
+    assert all(re.fullmatch("[a-zA-Z0-9_-]{1,64}", name) for name in called)
+    assert [block["toolResult"]["toolUseId"] for block in results["content"] if "toolResult" in block] == called
 
 
 async def test_s7_a_stream_that_breaks_off(provider: respx.Route) -> None:

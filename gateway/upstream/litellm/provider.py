@@ -280,6 +280,8 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
     is_claude = _is_claude(deployment)
     if found.get("messages") and (is_claude or provider_of(deployment) in GEMINIS):
         found["messages"] = sound_chat(found["messages"], is_claude=is_claude)
+    elif found.get("messages") and provider_of(deployment) == "bedrock":
+        found["messages"] = _with_fitting_ids(found["messages"])
     _check_tools(found.get("tools"), typed=is_claude)
     if is_claude:
         _check_format(found.get("response_format"))
@@ -655,6 +657,19 @@ def sound_chat(messages: Iterable[dict[str, Any]], *, is_claude: bool) -> list[d
             message = {**message, "content": _parts(parts) or parts}
         found.append(message)
     return found if is_claude else list(_paired_by_order(found))
+
+
+def _with_fitting_ids(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the messages with ids of calls that Bedrock takes for any model: those of other providers have colons."""
+    ids, found = CallPairs(), []
+    for message in messages:
+        if calls := message.get("tool_calls"):
+            named = [{**call, "id": ids.of_call(str(call.get("id")))} for call in calls]
+            message = {**message, "tool_calls": named}
+        elif message.get("tool_call_id"):
+            message = {**message, "tool_call_id": ids.of_result(str(message["tool_call_id"]))}
+        found.append(message)
+    return found
 
 
 def _with_joined_texts(content: Any) -> Any:
