@@ -17,9 +17,8 @@ from math import inf
 from typing import Any, NamedTuple
 
 from gateway.core import ids, jsons
-from gateway.core.formats.anthropic import plain_blocks
 from gateway.core.frozen_records import record
-from gateway.core.types import artifacts, places, tool_steps
+from gateway.core.types import artifacts, items, places, tool_steps
 from gateway.core.types.artifacts import (
     Artifact,
     ArtifactPosition,
@@ -437,7 +436,7 @@ def with_documents(
     for artifact in results:
         index = artifact.place.message if artifact.place.message is not None else -1
         parts = enumerate(parts_of(messages[index].body.get("content")) if index >= 0 else ())
-        searched = {number: plain_blocks.searched(part) for number, part in parts if isinstance(part, dict)}
+        searched = {number: items.search_result_text(part) for number, part in parts if isinstance(part, dict)}
         documents = inside.get(index, {}) | {number: text for number, text in searched.items() if text is not None}
         if documents:
             text = tool_steps.text_of(messages[index].content, documents)

@@ -257,6 +257,15 @@ def rest_of(part: Mapping[str, Any], *names: str) -> Part:
     return {name: value for name, value in part.items() if name not in names and value is not None}
 
 
+def search_result_text(part: Mapping[str, Any]) -> str | None:
+    """Renders Anthropic's search result as text; None for any other part."""
+    block = part.get(ANTHROPIC_BLOCK) if part.get("type") == ANTHROPIC_BLOCK else None
+    if not isinstance(block, dict) or block.get("type") != "search_result":
+        return None
+    texts = [str(each.get("text") or "") for each in dicts_of(block.get("content"))]
+    return "\n\n".join([f"{block.get('title') or ''} ({block.get('source') or ''})".strip(), *texts])
+
+
 Item = dict[str, Any]
 ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS = "native_block", "native_blocks"
 """The type of a part that holds an unchanged Anthropic block in the field of the same name; and the field of a message

@@ -10,11 +10,18 @@ from typing import Any
 
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.edits import EDITS
-from gateway.core.formats.anthropic.serializer import THOUGHT_BLOCKS, as_turns, blocks_in
+from gateway.core.formats.anthropic.serializer import THOUGHT_BLOCKS, as_turns
 from gateway.core.formats.tool_calls import is_silent, told_blocks, with_told
 from gateway.core.jsons import Json
 from gateway.core.types.content_parts import as_parts, dicts_of, map_parts, parts_of
-from gateway.core.types.items import ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS, BOUND, BREAKPOINT, SIGNED
+from gateway.core.types.items import (
+    ANTHROPIC_BLOCK,
+    ANTHROPIC_BLOCKS,
+    BOUND,
+    BREAKPOINT,
+    SIGNED,
+    search_result_text,
+)
 
 Message = dict[str, Any]
 CHAT_PART_FIELDS = {
@@ -170,7 +177,7 @@ def _said(part: dict[str, Any]) -> dict[str, Any]:
     """Renders a block as text: search results, a tool's name; for other kinds, that there was such a block."""
     if part.get("type") != ANTHROPIC_BLOCK:
         return {name: value for name, value in part.items() if name != ANTHROPIC_BLOCK}
-    if (found := searched(part)) is not None:
+    if (found := search_result_text(part)) is not None:
         return _text(found)
     block = part.get(ANTHROPIC_BLOCK)
     part = block if isinstance(block, dict) else {}
@@ -178,15 +185,6 @@ def _said(part: dict[str, Any]) -> dict[str, Any]:
     if kind == "tool_reference":
         return _text(str(part.get("tool_name") or ""))
     return _text(f"({kind}: not readable here)")
-
-
-def searched(part: Mapping[str, Any]) -> str | None:
-    """Renders a search result as text; None for any other part."""
-    block = part.get(ANTHROPIC_BLOCK) if part.get("type") == ANTHROPIC_BLOCK else None
-    if not isinstance(block, dict) or block.get("type") != "search_result":
-        return None
-    texts = [str(each.get("text") or "") for each in blocks_in(block.get("content"))]
-    return "\n\n".join([f"{block.get('title') or ''} ({block.get('source') or ''})".strip(), *texts])
 
 
 def _text(text: str) -> dict[str, Any]:
