@@ -207,7 +207,7 @@ class ClassicAdapter(ChatAdapter):
     def __init__(self, settings: Settings, resends: BodyCache, *, stream: bool) -> None:
         super().__init__(settings, resends)
         self._stream = stream
-        self._names = {"conversation": "conversation_id"}
+        self._names = dict[str, str]()
         """Names of fields in this API, by the names that errors of a chat use."""
         self._answer = AnswerParts()
 
@@ -215,6 +215,7 @@ class ClassicAdapter(ChatAdapter):
         self, raw: bytes, headers: Mapping[str, str], caller: RequestCaller, arrival: RequestArrival
     ) -> ChatRequest:
         body, said = as_chat(raw, default_model(self._settings), stream=self._stream)
+        self._names["conversation"] = "conversation_id"  # not before: a refused field keeps its own name
         self._answer.name = None if "conversation" in body else said.conversation_id
         attachments = body.get("attachments")
         if said.workflow_spec and isinstance(attachments, list) and len(attachments) == 1:

@@ -342,6 +342,8 @@ class ConversationEndpoints:
     async def _add(self, call: ApiCall) -> ListObject[Json]:
         conversation_id = call.conversation_id
         body = await call.body("items")
+        if body.get("items") == []:
+            raise errors.invalid("items", "must not be empty")
         messages, answers = await self._parsed(call, body.get("items"))
         asked = (call.request_id, call.retention_days, answers)
         made = await self._records.add_items(call.tenant, conversation_id, messages, *asked)

@@ -219,6 +219,7 @@ def test_s11_10_another_tenants_conversation_does_not_exist(client: httpx.Client
         ({"message": "Hi", "model": ""}, "model"),
         ({"message": "Hi", "messages": [user("Hi")]}, "messages"),
         ({"message": "Hi", "stream": True}, "stream"),
+        ({"message": "Hi", "conversation": "conv-1"}, "conversation"),
         ({"message": "Hi", "n": 2}, "n"),
         ({"message": "Hi", "tools": 7}, "tools"),
         ({"message": "Hi", "attachments": 7}, "attachments"),
