@@ -478,10 +478,10 @@ def documents_in_messages(
     files: Mapping[FilePlace, str],
     spoken: tuple[int, int] | None = None,
 ) -> list[Artifact]:
-    """Finds documents in user messages: `file` parts, and what is plainly a document in a text (guarantee §4 I4).
-    `min_chars`: texts of a message that are longer together may hold documents; `files`: texts of `file` parts, for
-    those that are not forwarded as they are; `spoken`: the part of the current message's first text that may hold some;
-    None: all of it."""
+    """Finds documents in user messages: `file` parts, search results, and what is plainly a document in a text
+    (guarantee §4 I4). `min_chars`: texts, or search results, of a message that are longer together may be documents;
+    `files`: texts of `file` parts, for those that are not forwarded as they are; `spoken`: the part of the current
+    message's first text that may hold some; None: all of it."""
     found: list[Artifact] = []
     for index, message in enumerate(messages):
         if message.role != "user":
@@ -496,7 +496,9 @@ def documents_in_messages(
         parts = message.content if is_list else [{"type": "text", "text": message.content}]
         last_text = max((i for i, p in enumerate(parts) if _is_text(p)), default=-1)
         start, end = spoken if spoken is not None and index == current else (0, None)
-        over_long = sum(len(p["text"][start:end]) for p in parts if _is_text(p)) > min_chars
+        own = sum(len(p["text"][start:end]) for p in parts if _is_text(p))
+        searched = {n: t for n, p in enumerate(parts) if isinstance(p, dict) and (t := items.search_result_text(p))}
+        over_long, are_long = own > min_chars, sum(map(len, searched.values())) > min_chars
         for number, part in enumerate(parts):
             place = ArtifactPosition(index, number if is_list else None)
             if _is_text(part) and over_long:
@@ -507,8 +509,9 @@ def documents_in_messages(
                     title = title_of(part["text"], span) or "document in the message"
                     here = replace(place, span=span)
                     found.append(_artifact(ArtifactType.DOCUMENT, text, source, title, place=here, **time))
-            elif (index, number) in files:
-                text, file = files[index, number], part["file"]
+            elif (index, number) in files or (are_long and number in searched):
+                text = files.get((index, number)) or searched[number]
+                file = part.get("file") or {"filename": text.partition("\n")[0]}
                 label = f"file:{file.get('file_id') or ids.artifact_id(text)}"
                 name = file.get("filename") or (text.name if isinstance(text, FileText) else "") or "file"
                 title, source, text = str(name), f"{prefix}{label}", str(text)

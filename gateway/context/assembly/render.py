@@ -110,9 +110,12 @@ def _reduced(body: dict[str, Any], renderings: list[ArtifactRendering]) -> dict[
 
 
 def _file_part(rendering: ArtifactRendering, part: dict[str, Any]) -> dict[str, Any]:
-    """Renders a file as text. A file shown whole keeps its original block, for an upstream that accepts it."""
+    """Renders a file as text. A file shown whole keeps its original block, for an upstream that accepts it; a search
+    result shown whole stays one."""
     shown = file_part(rendering)
     is_kept = items.ANTHROPIC_BLOCK in part and rendering.strategy is ProcessingStrategy.INCLUDE_FULL
+    if is_kept and part.get("type") == items.ANTHROPIC_BLOCK:
+        return part
     return {**shown, items.ANTHROPIC_BLOCK: part} if is_kept else {**shown}
 
 

@@ -189,8 +189,9 @@ def test_s1_a_document_of_text_goes_up_as_it_came(house: GatewayProcess, provide
     assert "context_data" in sent[0]["text"]
 
 
-def test_s4_a_search_result_of_a_tool_is_an_artifact(house: GatewayProcess, provider: MockProvider) -> None:
-    """§1, §4 I6: one that fits goes up as it came; one that does not is reduced as a text is, the other stays."""
+def test_s4_a_search_result_is_an_artifact(house: GatewayProcess, provider: MockProvider) -> None:
+    """§1, §4 I6: one that fits goes up as it came, from a tool or the user; one that does not is reduced as a text is,
+    the other stays."""
     signing(provider, [wire.text("Read.")])
     lines = ["\n".join(f"Lamp {n} was lit by keeper number {n}." for n in range(count)) for count in (9, 900)]
     page: Json = {"type": "search_result", "source": "https://e.org", "title": "E"}
@@ -205,6 +206,13 @@ def test_s4_a_search_result_of_a_tool_is_an_artifact(house: GatewayProcess, prov
         assert first["content"] == [short]
     assert last["content"].startswith("[Extract of tool result")
     assert "keeper number 7." in last["content"]
+    blocks = [long, wire.text("Who lit lamp 7?")]
+    for name, stream in (("claude", False), ("small", True)):
+        ask(house, {"model": name, "max_tokens": 200, "messages": [user(blocks)]}, stream=stream)
+        sent = provider.last.body["messages"][0]["content"]
+        assert [sent[0] == long, sent[1]["text"]] == [name == "claude", blocks[1]["text"]]
+    assert sent[0]["text"].startswith("<context_data")
+    assert "keeper number 7." in sent[0]["text"]
 
 
 def test_s1_7_citations_in_a_stream(house: GatewayProcess, provider: MockProvider) -> None:
