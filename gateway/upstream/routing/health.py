@@ -313,8 +313,8 @@ def decide(
     where = helps(failed.error, settings.retry_statuses)
     if failed.begun:
         return _no("begun")
-    if where == "nowhere":
-        return _no("final")
+    if where == "nowhere" and not (failed.rests and kind_of(failed.error, settings)):
+        return _no("final")  # but what refuses another model's window or policy may suit the one that rests
     most = settings.retries
     if (failed.here and (most is None or where == "elsewhere")) or (most is not None and failed.tries > most):
         return _no("tries")

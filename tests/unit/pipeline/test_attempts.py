@@ -17,6 +17,7 @@ from gateway.core.errors import (
     GatewayError,
     InvalidRequest,
     UpstreamInterrupted,
+    UpstreamOverflow,
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnreachable,
@@ -360,8 +361,12 @@ async def test_s12_7_a_model_that_rests_is_not_asked_where_another_can_answer() 
 
 
 @pytest.mark.parametrize("later", [(), (LATE,)])
-async def test_s12_7_a_model_that_rests_is_asked_once_where_no_other_answers(later: tuple[GatewayError, ...]) -> None:
-    upstream = Script(DOWN, *later)
+@pytest.mark.parametrize("first", [DOWN, UpstreamOverflow({}, {})], ids=["down", "overflow"])
+async def test_s12_7_a_model_that_rests_is_asked_once_where_no_other_answers(
+    first: GatewayError, later: tuple[GatewayError, ...]
+) -> None:
+    """An overflow, too: the window of the other model may be the smaller."""
+    upstream = Script(first, *later)
     sender = Asking(upstream, default_fallbacks=["other"])
     places = Places("a")
     places.exhausted = True
