@@ -15,6 +15,7 @@ from gateway.core.errors import (
     UpstreamInterrupted,
     UpstreamRefused,
 )
+from gateway.upstream.litellm.wire import GatewayTransport
 from tests.integration.litellm_calls import ASK, TOOLS, Json, complete, deployment, streamed
 from tests.support import gemini_wire as wire
 from tests.support.answers import assistant, image_part, text_part, tool_call, tool_result
@@ -107,6 +108,17 @@ async def test_s1_9_an_answer_that_a_proxy_compresses(provider: respx.Route, str
     provider.mock(httpx.Response(503, headers=packed, content=said))
     with pytest.raises(UpstreamRefused, match="Overloaded"):
         await (streamed if stream else complete)(deployment(PRO))
+
+
+async def test_s7_an_error_that_is_not_compressed_as_it_says_keeps_its_status() -> None:
+    def refusing(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(503, headers={"content-encoding": "gzip"}, stream=httpx.ByteStream(b"{}"))
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(refusing)) as client:
+        wired = GatewayTransport(client, deployment(PRO))
+        await wired.handle_async_request(httpx.Request("POST", "https://gemini.example"))
+    assert isinstance(wired.fault, UpstreamRefused)
+    assert wired.fault.status == 503
 
 
 async def test_s1_9_bytes_that_are_no_text_cost_no_answer(provider: respx.Route) -> None:

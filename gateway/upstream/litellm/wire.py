@@ -73,7 +73,7 @@ class GatewayTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Sends a request of litellm's; reads an answer with an error status and stores it as `fault`."""
-        self.fault = None
+        self.fault, self.raw = None, b""
         try:
             response = await self._send(request)
             self._open.append(response)
@@ -90,7 +90,8 @@ class GatewayTransport(httpx.AsyncBaseTransport):
                     else _WatchedBody(self, response)
                 )
                 return httpx.Response(response.status_code, headers=headers, stream=body, request=request)
-            self.raw = b"".join([piece async for piece in _WatchedBody(self, response)])
+            with contextlib.suppress(errors.UpstreamInvalidResponse):  # whose status says enough
+                self.raw = b"".join([piece async for piece in _WatchedBody(self, response)])
         except errors.GatewayError as error:
             self.fault = error
             raise
