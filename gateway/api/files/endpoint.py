@@ -27,6 +27,7 @@ from gateway.api.pagination import (
     parameters,
     refuse_nul,
 )
+from gateway.api.passthrough.bodies import file_name
 from gateway.api.server.asgi import (
     App,
     ClientDisconnected,
@@ -89,6 +90,7 @@ class UploadForm:
         self._fields: dict[str, str] = {}
         self._purpose = "user_data" if came_by_messages(scope) else None
         self._file: Any = None
+        self._file_name = ""
 
     def field(self, name: str) -> str | None:
         """Returns a field that has arrived by now; None for any other."""
@@ -97,7 +99,7 @@ class UploadForm:
     @property
     def is_chosen(self) -> bool:
         """Whether there is a file with a name: browsers send one without, where none was chosen."""
-        return self._file is not None and bool(self._file.filename)
+        return bool(self._file_name)
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yields the content of the file in pieces.
@@ -132,7 +134,7 @@ class UploadForm:
             raise errors.missing("purpose")
         if purpose not in FILE_PURPOSES:
             raise errors.invalid("purpose", f"must be one of {', '.join(FILE_PURPOSES)}")
-        name = (self._file.filename or "").replace("\x00", "")[:MAX_NAME] or "file"
+        name = self._file_name.replace("\x00", "")[:MAX_NAME] or "file"
         kind = self._file.header("Content-Type") or mimetypes.guess_type(name)[0] or "application/octet-stream"
         return UploadFields(name, purpose, kind.replace("\x00", "")[:MAX_TYPE], self._expires_after())
 
@@ -157,9 +159,10 @@ class UploadForm:
             return
         if self._file is not None:
             raise errors.invalid(self._name, "must be one file")
-        if segment.filename is None:
+        name = file_name(segment)
+        if name is None:
             raise errors.invalid(self._name, "must be a file, with a filename")
-        self._file = segment
+        self._file, self._file_name = segment, name
 
     def _keep(self, name: str, value: bytes) -> None:
         if name not in self._known:

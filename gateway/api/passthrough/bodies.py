@@ -6,8 +6,10 @@ form field or an odd charset differently cannot be made to serve another model.
 
 import re
 import secrets
+from contextlib import suppress
 from dataclasses import replace
 from email.message import Message
+from email.utils import collapse_rfc2231_value
 from typing import Any
 
 from multipart import (
@@ -157,13 +159,21 @@ def _part(segment: MultipartSegment, content: bytes) -> FormPart:
         raise ValueError("an encoded part")
     if any(MULTIPART_CONTROL_CHAR.search(value) for _, value in segment.headerlist):
         raise ValueError("a control character in a header")
-    filename = segment.filename
-    disposition = segment.header("Content-Disposition") or ""
-    if filename is None and "filename*" in disposition.lower():
-        described = Message()
-        described["Content-Disposition"] = disposition
-        filename = described.get_filename()
-    return FormPart(segment.name, filename, segment.header("Content-Type"), content)
+    return FormPart(segment.name, file_name(segment), segment.header("Content-Type"), content)
+
+
+def file_name(segment: MultipartSegment) -> str | None:
+    """Returns the name of a part's file; None: it is no file. `filename*` is read first: beside it, .NET's clients send
+    a `filename` that is encoded as in mails."""
+    disposition = Message()
+    disposition["Content-Disposition"] = segment.header("Content-Disposition") or ""
+    found: str | None = segment.filename
+    with suppress(TypeError, ValueError):  # the library's: numbered beside whole values, bytes that are no UTF-8, a NUL
+        options: list[tuple[str, Any]] = disposition.get_params([], "Content-Disposition")
+        for name, value in options:
+            if name.lower() == "filename" and not isinstance(value, str):
+                found = collapse_rfc2231_value(value)
+    return found
 
 
 def _head(part: FormPart) -> bytes:
