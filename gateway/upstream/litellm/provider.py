@@ -132,6 +132,9 @@ def _without_answer(error: BaseException, status: int, deployment: ModelDeployme
         return errors.UpstreamOverflow(original, {}, reported, limit or mending.limit_alone(original), text)
     if modules & {"httpx", "httpcore", "aiohttp"}:
         fault = next((e for e in _chain(error) if isinstance(e, httpx.HTTPError)), None)
+        if isinstance(fault, httpx.HTTPStatusError):  # Cohere's answers come over litellm's own connections
+            answer = fault.response
+            return mending.refusal(answer.status_code, text.encode(), answer.headers, deployment)
         if fault is None:
             fault = httpx.ConnectError("")
             fault.__cause__ = next((e for e in _chain(error) if isinstance(e, OSError)), None)
