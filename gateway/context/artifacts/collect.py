@@ -510,7 +510,7 @@ def documents_in_messages(
                     here = replace(place, span=span)
                     found.append(_artifact(ArtifactType.DOCUMENT, text, source, title, place=here, **time))
             elif (index, number) in files or (are_long and number in searched):
-                text = files.get((index, number)) or searched[number]
+                text = files[index, number] if (index, number) in files else searched[number]
                 file = part.get("file") or {"filename": text.partition("\n")[0]}
                 label = f"file:{file.get('file_id') or ids.artifact_id(text)}"
                 name = file.get("filename") or (text.name if isinstance(text, FileText) else "") or "file"

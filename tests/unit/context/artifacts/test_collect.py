@@ -161,10 +161,11 @@ def test_a_text_part_beside_the_question_is_a_document_and_the_question_is_not()
     assert (found.place.part, found.place.span, found.content) == (0, (0, len(LONG)), LONG)
 
 
-def test_a_file_is_an_artifact_with_its_name_where_its_text_is_known() -> None:
+@pytest.mark.parametrize("text", ["text of it", ""])
+def test_a_file_is_an_artifact_with_its_name_where_its_text_is_known(text: str) -> None:
     part = {"type": "file", "file": {"filename": "a.md", "file_data": "…"}}
-    (found,) = documents([part, text_part("?")], files={(0, 0): "text of it"})
-    assert (found.title, found.content, found.place.part, found.place.span) == ("a.md", "text of it", 0, None)
+    (found,) = documents([part, text_part("?")], files={(0, 0): text})
+    assert (found.title, found.content, found.place.part, found.place.span) == ("a.md", text, 0, None)
     assert found.source == f"file:{found.artifact_id}"
     assert documents([part]) == []
 
