@@ -381,16 +381,16 @@ class BackgroundEmbedding:
     async def _keep(
         self, pending: PendingVectors, made: list[tuple[WantedVector, Vector]], conversation_id: str
     ) -> bool:
-        """Stores vectors; returns False if their conversation no longer exists."""
-        if not made:
-            return True
-        tenant = pending.caller.tenant
-        if not await self._holds(tenant, conversation_id):
-            return False
+        """Stores vectors; returns False if their conversation no longer exists. This is asked after writing: what a
+        deletion in between does not find in the cache is evicted here."""
+        tenant, groups = pending.caller.tenant, set[str]()
         for each, vector in made:
-            group = artifacts.cache_group(tenant, each.held_by or pending.conversation)
+            groups.add(group := artifacts.cache_group(tenant, each.held_by or pending.conversation))
             await self._cache.set(key_of(tenant, self._embedder.name, each.digest), vector, self._ttl, group=group)
-        return True
+        if not groups or await self._holds(tenant, conversation_id):
+            return True
+        await self._cache.evict(*groups)
+        return False
 
 
 T = TypeVar("T")

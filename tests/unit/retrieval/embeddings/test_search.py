@@ -408,6 +408,32 @@ async def test_nothing_is_kept_of_a_conversation_that_is_gone() -> None:
     assert len(kept.embedder.asked) == 1, "it is not gone on with"
 
 
+class DeletedWhileWritten(MemoryCache):
+    """Behind the first value that is written, its conversation is deleted."""
+
+    deleted = False
+
+    async def set(self, key: str, value: bytes, ttl: float, *, group: str | None = None) -> None:
+        await super().set(key, value, ttl, group=group)
+        if group is not None and not self.deleted:
+            self.deleted = True
+            await self.evict(group)
+
+    async def holds(self, tenant: str, conversation_id: str) -> bool:
+        return not self.deleted
+
+
+async def test_nothing_is_kept_of_a_conversation_that_is_deleted_meanwhile() -> None:
+    kept = Kept()
+    kept.cache = cache = DeletedWhileWritten(10_000, kept.embedder.clock)
+    kept.work = BackgroundEmbedding(kept.embedder, cache, 60, cache.holds)
+    first, second = texts("first of all", "second of all")
+    kept.work.add(PendingVectors(CALLER, "c", ((first, b"12"), (second, b"34")), ()), STILL)
+    await settled()
+    assert cache.deleted
+    assert [await kept.of(text) for text in ("first of all", "second of all")] == [None] * 2
+
+
 async def test_requests_go_first_and_a_fault_keeps_back_nobody() -> None:
     kept = Kept()
     kept.embedder.fault = ValueError("broken")
