@@ -418,32 +418,39 @@ def _found_in(
             arguments=arguments,
             pinned=message.pinned,
         )
-        found.append(artifact)
+        found.append(_with_texts(artifact, message.content, items.search_results(message.content)))
     return FoundResults(tuple(messages), current, tuple(found), step, tuple(calls))
 
 
 def with_documents(
     results: Sequence[Artifact], messages: Sequence[ConversationMessage], files: Mapping[FilePlace, str]
 ) -> list[Artifact]:
-    """Returns the tool results with the texts of their search results and documents, each in its place; a document's is
-    below a mark with its name. `files`: texts of `file` parts, for those that are not forwarded as they are."""
+    """Returns the tool results with their documents' texts, each in its place and below a mark with its name.
+    `files`: texts of `file` parts, for those that are not forwarded as they are."""
     inside: dict[int, dict[int, str]] = {}
     for (index, number), text in files.items():
         if messages[index].role in tool_steps.RESULT_ROLES:
             part = messages[index].body["content"][number]
             inside.setdefault(index, {})[number] = f"{_mark_of(part)}\n{text}"
+    if not inside:
+        return list(results)
     found = []
     for artifact in results:
-        index = artifact.place.message if artifact.place.message is not None else -1
-        parts = enumerate(parts_of(messages[index].body.get("content")) if index >= 0 else ())
-        searched = {number: items.search_result_text(part) for number, part in parts if isinstance(part, dict)}
-        documents = inside.get(index, {}) | {number: text for number, text in searched.items() if text is not None}
-        if documents:
-            text = tool_steps.text_of(messages[index].content, documents)
-            name = ids.artifact_id(text)
-            artifact = replace(artifact, artifact_id=name, content=text, size_chars=len(text), documents=documents)
+        at = artifact.place.message
+        if at is not None and at in inside:
+            content = messages[at].content
+            artifact = _with_texts(artifact, content, items.search_results(content) | inside[at])
         found.append(artifact)
     return found
+
+
+def _with_texts(artifact: Artifact, content: object, documents: Mapping[int, str]) -> Artifact:
+    """Returns a tool's result with these texts in place of the parts of its content that they are of."""
+    if not documents:
+        return artifact
+    text = tool_steps.text_of(content, documents)
+    name = ids.artifact_id(text)
+    return replace(artifact, artifact_id=name, content=text, size_chars=len(text), documents=documents)
 
 
 def _mark_of(part: Mapping[str, Any]) -> str:
@@ -497,7 +504,7 @@ def documents_in_messages(
         last_text = max((i for i, p in enumerate(parts) if _is_text(p)), default=-1)
         start, end = spoken if spoken is not None and index == current else (0, None)
         own = sum(len(p["text"][start:end]) for p in parts if _is_text(p))
-        searched = {n: t for n, p in enumerate(parts) if isinstance(p, dict) and (t := items.search_result_text(p))}
+        searched = items.search_results(parts)
         over_long, are_long = own > min_chars, sum(map(len, searched.values())) > min_chars
         for number, part in enumerate(parts):
             place = ArtifactPosition(index, number if is_list else None)
@@ -603,17 +610,15 @@ class StepsAsText:
 
     def with_documents(self, files: Mapping[FilePlace, str]) -> "StepsAsText":
         """Adds the documents in the results to the artifacts. `files`: texts of `file` parts in `results`."""
+        if not files:
+            return self
         each = [replace(artifact, place=ArtifactPosition(index)) for index, artifact in enumerate(self.artifacts)]
         found = with_documents(each, self.results, files)
-        referred = (
-            _as_text(
-                replace(artifact, place=ArtifactPosition(), documents=artifacts.NO_DOCUMENTS),
-                result.content,
-                artifact.documents,
-            )
-            for artifact, result in zip(found, self.results, strict=True)
+        shown = (
+            before if with_texts is placed else _as_text(with_texts, result.content)
+            for before, placed, with_texts, result in zip(self.artifacts, each, found, self.results, strict=True)
         )
-        return replace(self, artifacts=tuple(referred))
+        return replace(self, artifacts=tuple(shown))
 
 
 @record
@@ -756,18 +761,19 @@ def _without(history: ConversationHistory, steps: Sequence[_StepSpan]) -> StepsA
     found = extract_artifacts_from_messages(leaving, len(leaving))
     results = tuple(leaving[artifact.place.message or 0] for artifact in found)
     artifacts = tuple(
-        _as_text(replace(artifact, place=ArtifactPosition(), call=call), result.content)
+        _as_text(replace(artifact, call=call), result.content)
         for artifact, call, result in zip(found, calls, results, strict=True)
     )
     history = replace(history, messages=messages, stored=history.stored - removed)
     return StepsAsText(history, artifacts, removed, results)
 
 
-def _as_text(artifact: Artifact, content: Any, documents: Container[int] = artifacts.NO_DOCUMENTS) -> Artifact:
-    """Adds to the text a note of the images that it cannot show."""
+def _as_text(artifact: Artifact, content: object) -> Artifact:
+    """Returns a tool's result that is in no message, with a note of the images that it cannot show."""
     parts = enumerate(parts_of(content))
-    kinds = [str(p.get("type")) for number, p in parts if isinstance(p, dict) and number not in documents]
+    kinds = [str(p.get("type")) for number, p in parts if isinstance(p, dict) and number not in artifact.documents]
     others = [kind for kind in kinds if kind != "text"]
+    artifact = replace(artifact, place=ArtifactPosition(), documents=artifacts.NO_DOCUMENTS)
     if not others:
         return artifact
     text = f"{artifact.content}\n[Not shown, as it is no text: {', '.join(others)}]".lstrip("\n")

@@ -266,6 +266,12 @@ def search_result_text(part: Mapping[str, Any]) -> str | None:
     return "\n\n".join([f"{block.get('title') or ''} ({block.get('source') or ''})".strip(), *texts])
 
 
+def search_results(content: object) -> dict[int, str]:
+    """Renders the search results in a content as texts, by part number."""
+    parts = ((number, part) for number, part in enumerate(parts_of(content)) if isinstance(part, dict))
+    return {number: text for number, part in parts if (text := search_result_text(part)) is not None}
+
+
 Item = dict[str, Any]
 ANTHROPIC_BLOCK, ANTHROPIC_BLOCKS = "native_block", "native_blocks"
 """The type of a part that holds an unchanged Anthropic block in the field of the same name; and the field of a message

@@ -175,6 +175,19 @@ def as_text(history: ConversationHistory) -> list[tuple[str, str]]:
     return [(a.content, a.call.arguments if a.call else "") for a in found.artifacts]
 
 
+def test_what_a_step_cannot_show_is_noted_once() -> None:
+    """Also where another step has a document, which is read later."""
+    picture: Json = {"type": "image_url", "image_url": {"url": "data:,"}}
+    results = [{"type": "text", "text": "Here."}, picture], [{"type": "file", "file": {"filename": "a.txt"}}]
+    path = path_of(user("q"), assistant(None, "x", "y"), *map(tool, ("x", "y"), results), assistant("a"))
+    found = steps_as_text(path, without_block_items, has_tools=False, origin=None)
+    noted = "Here.\n[Not shown, as it is no text: image_url]"
+    assert found.with_documents({}) is found
+    assert [each.content for each in found.artifacts] == [noted, "[Not shown, as it is no text: file]"]
+    shown, document = found.with_documents({(1, 0): "Lamps."}).artifacts
+    assert (shown.content, "Lamps." in document.content, "Not shown" in document.content) == (noted, True, False)
+
+
 def test_repeated_ids_are_paired_in_their_order() -> None:
     calling = assistant(None, "x", "x")
     for number, call in enumerate(calling["tool_calls"]):
