@@ -17,7 +17,7 @@ from gateway.api.passthrough.bodies import Body, JsonBody, understood
 from gateway.api.server import asgi
 from gateway.api.server.middleware import note_caller, note_fault, nothing_at
 from gateway.billing import AdmittedRequest, relayed_usage
-from gateway.core import errors, jsons
+from gateway.core import errors
 from gateway.core.config.settings import Settings
 from gateway.core.frozen_records import record
 from gateway.core.instrumentation.metrics import COUNTED_METHODS
@@ -511,7 +511,7 @@ class RelayedDown:
         """Tells a client why its stream ends early (guarantee §7). Without its end the server breaks the connection, so
         that it cannot pass for a whole one."""
         if self._takes_event:
-            event = b"\ndata: " + jsons.dumps(error.body()) + b"\n\n"
+            event = b"\n" + asgi.event(error.body())  # the upstream's own may lack its empty line
             await self._send({"type": "http.response.body", "body": event, "more_body": True})
 
 

@@ -71,6 +71,14 @@ class CallPairs:
             return unanswered.pop(0)
         return self._last.get(call_id, self._fitting(call_id))
 
+    def in_message(self, message: Json) -> Json:
+        """Returns the next message of a chat with the ids of its calls, or of the call that it answers."""
+        if calls := message.get("tool_calls"):
+            return {**message, "tool_calls": [{**call, "id": self.of_call(str(call.get("id")))} for call in calls]}
+        if call_id := message.get("tool_call_id"):
+            return {**message, "tool_call_id": self.of_result(str(call_id))}
+        return message
+
     def _fitting(self, call_id: str) -> str:
         is_long = len(call_id) > LONGEST_CALL_ID and self._refused is not ANY_ID
         return short_id(call_id) if is_long else self._refused.sub("_", call_id)

@@ -284,7 +284,8 @@ def arguments(deployment: ModelDeployment, body: Mapping[str, Any], owned: Colle
     if found.get("messages") and (is_claude or provider_of(deployment) in GEMINIS):
         found["messages"] = sound_chat(found["messages"], is_claude=is_claude)
     elif found.get("messages") and provider_of(deployment) == "bedrock":
-        found["messages"] = _with_fitting_ids(found["messages"])
+        # Its models of all makers refuse the colons that ids of others have.
+        found["messages"] = list(map(CallPairs().in_message, found["messages"]))
     _check_tools(found.get("tools"), typed=is_claude)
     if is_claude:
         _check_format(found.get("response_format"))
@@ -643,12 +644,12 @@ def sound_chat(messages: Iterable[dict[str, Any]], *, is_claude: bool) -> list[d
         where = f"messages[{index}].content"
         if is_claude:
             message = _with_id(message)
+        message = ids.in_message(message)
         if message.get("role") == "assistant":
-            message = _answer(message, ids)
+            message = _answer(message)
             if is_silent(message):
                 continue
         elif message.get("tool_call_id"):
-            message = {**message, "tool_call_id": ids.of_result(str(message["tool_call_id"]))}
             parts = parts_of(message.get("content"))
             _check(parts, TAKEN_IN_RESULTS if is_claude else None, where)
             if not is_claude:
@@ -660,19 +661,6 @@ def sound_chat(messages: Iterable[dict[str, Any]], *, is_claude: bool) -> list[d
             message = {**message, "content": _parts(parts) or parts}
         found.append(message)
     return found if is_claude else list(_paired_by_order(found))
-
-
-def _with_fitting_ids(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the messages with ids of calls that Bedrock takes for any model: those of other providers have colons."""
-    ids, found = CallPairs(), []
-    for message in messages:
-        if calls := message.get("tool_calls"):
-            named = [{**call, "id": ids.of_call(str(call.get("id")))} for call in calls]
-            message = {**message, "tool_calls": named}
-        elif message.get("tool_call_id"):
-            message = {**message, "tool_call_id": ids.of_result(str(message["tool_call_id"]))}
-        found.append(message)
-    return found
 
 
 def _with_joined_texts(content: Any) -> Any:
@@ -732,13 +720,11 @@ def _with_id(message: dict[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in message.items() if name != "function_call"}, "tool_calls": calls}
 
 
-def _answer(message: dict[str, Any], ids: CallPairs) -> dict[str, Any]:
+def _answer(message: dict[str, Any]) -> dict[str, Any]:
     said = {name: value for name, value in message.items() if name != "refusal"}
     parts = _parts(message.get("content")) + _parts(message.get("refusal"))
     if not isinstance(message.get("content"), str) or message.get("refusal") or not parts:
         said["content"] = parts or None
-    if calls := message.get("tool_calls"):
-        said["tool_calls"] = [{**call, "id": ids.of_call(str(call.get("id")))} for call in calls]
     return said
 
 
