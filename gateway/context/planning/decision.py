@@ -347,8 +347,8 @@ Body = dict[str, Any]
 
 
 class ToolLoops:
-    """Keyed digests of first calls, stored in the cache so that replicas share them; they contain no text of a client.
-    If the cache is down, nothing else is lost.
+    """Keyed digests of first calls and how many messages their loops had, stored in the cache so that replicas share
+    them; they contain no text of a client. If the cache is down, nothing else is lost.
     `secret`: reads the storage's secret; may raise StorageUnavailable."""
 
     def __init__(self, cache: ports.CacheBackend, secret: Callable[[], Awaitable[bytes]]) -> None:
@@ -364,9 +364,12 @@ class ToolLoops:
         found = await self._cache.get(key) if (key := await self._key(tenant, call)) is not None else None
         if found is None:
             return history
-        state, _, result = found.partition(b" ")
+        state, _, more = found.partition(b" ")
+        result, _, count = more.partition(b" ")
         if result and result != await self._result(bodies[index + 1 :], call):
             return history  # local servers and scripts repeat ids: that was another conversation's loop
+        if len(bodies) - index <= int(count or 0):
+            return history  # asked again, not a later step
         return replace(history, unrecognised=stored, planned=state == ASKED and index >= current)
 
     async def note(self, tenant: str, messages: Sequence[Body], answers: Sequence[Body], *, asked: bool) -> None:
@@ -377,14 +380,15 @@ class ToolLoops:
         if called is None and not asked:
             return
         call, index, current = _latest_loop(messages, 0)
-        results = messages[index + 1 :]
+        results, count = messages[index + 1 :], len(messages) - index
         if call is None or index < current:
-            call, results = called, ()
+            call, results, count = called, (), 1
         elif not asked:
             return
         if call is not None and (key := await self._key(tenant, call)) is not None:
             result = await self._result(results, call)
-            await self._cache.set(key, (ASKED if asked else ANSWERED) + (result and b" " + result), LOOP_SECONDS)
+            value = b"%s %s %d" % (ASKED if asked else ANSWERED, result, count)
+            await self._cache.set(key, value, LOOP_SECONDS)
 
     async def _result(self, results: Sequence[Body], call: Body) -> bytes:
         """Returns the digest of the call's result, or nothing if it has none yet."""

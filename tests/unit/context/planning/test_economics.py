@@ -291,13 +291,28 @@ def test_s5_who_is_not_recognised_pays_one_planner_a_turn_where_things_have_to_l
 def test_s5_a_conversation_with_the_ids_of_another_asks_its_own_planner(
     planning: GatewayProcess, upstream: MockUpstream
 ) -> None:
-    """Scripts and local servers repeat ids and questions; the results are others. The same loop asks once."""
+    """Scripts and local servers repeat ids and questions; the results are others. A request that is asked again is a
+    turn of its own; a later step of the same loop asks no more."""
     upstream.handler = Counting(every("rag_extract", extraction_query="harbour"))
     call = {"id": "call_0", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
     asked = []
-    for seed in (1, 2, 2):
+    for seed, steps in ((1, 1), (2, 1), (2, 1), (2, 2)):
         result = {"role": "tool", "tool_call_id": "call_0", "content": prose(seed, 40_000)}
-        said = [user("How is harbour 1?"), {"role": "assistant", "tool_calls": [call]}, result]
+        more = [{"role": "assistant", "tool_calls": [call | {"id": "call_1"}]}, result | {"tool_call_id": "call_1"}]
+        said = [user("How is harbour 1?"), {"role": "assistant", "tool_calls": [call]}, result, *more[: 2 * steps - 2]]
         context = {"planning": "always", "max_input_tokens": 3000}
         asked.append(used(chat(planning, *said, model="dear", context=context, store=False))["planning_reason"])
-    assert asked == ["forced", "forced", "asked_this_turn"]
+    assert asked == ["forced", "forced", "forced", "asked_this_turn"]
+
+
+def test_s5_a_request_that_is_asked_again_is_no_later_step(planning: GatewayProcess, upstream: MockUpstream) -> None:
+    """The same messages with another budget, or to another model: the table decides as it did the first time."""
+    upstream.handler = counting = Counting(every("include_full"))
+    call = {"id": "call_0", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    result = {"role": "tool", "tool_call_id": "call_0", "content": prose(3, 9000)}
+    said = [user("How is harbour 2?"), {"role": "assistant", "tool_calls": [call]}, result]
+    for model, reason in (("dear", "forced"), ("dear", "forced")):
+        answer = chat(planning, *said, model=model, context={"planning": "always"})
+        assert used(answer)["planning_reason"] == reason
+    assert used(chat(planning, *said, model="free"))["planning_reason"] == "fits"
+    assert len(counting.models.planned) == 2
