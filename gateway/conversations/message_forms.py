@@ -264,7 +264,8 @@ def for_origin(history: ConversationHistory, origin: str) -> ConversationHistory
     the client sent with this request is unchanged."""
     stored = history.messages[: history.stored]
     foreign = [m.origin is not None and m.origin != origin for m in stored]
-    if not any(foreign) and not any(_is_silent(m.body) for m in stored):
+    silent = [m for m in stored if m.body.get("content") is None and not m.body.get("tool_calls")]  # hardly any
+    if not any(foreign) and not any(_is_silent(m.body) for m in silent):
         return history
     answered_now = {str(m.body.get("tool_call_id")) for m in history.new_messages if m.role == "tool"}
     shortened: set[str] = set()

@@ -539,7 +539,10 @@ def _resent(
     message_forms.check_pairs(messages, len(base), offset + point.kept, whole)
     restored = sum(message.message_id in known.left_out for message in base) if known.left_out else 0
     attachments = _of_chain(stored.attachments, sent, point.kept) if recognised else stored.attachments
-    earlier = max(tool_steps.turn_starts(body["role"] for body in sent.bodies), default=0)
+    restores = bool(restored)
+    if recognised and attachments and not restores:
+        earlier = max(tool_steps.turn_starts(body["role"] for body in sent.bodies), default=0)
+        restores = bool(_of_chain(attachments, sent, earlier))
     return continued(
         instructions=sent.instructions if recognised else sent.instructions or stored.instructions,
         messages=tuple(messages),
@@ -553,8 +556,7 @@ def _resent(
         digests=tuple(sent.digests[point.kept :]),
         restored_ids=known.left_out,
         stored_base=None if same else point.digest,
-        branch_restores=point.branch_restores
-        or (recognised and bool(restored or _of_chain(attachments, sent, earlier))),
+        branch_restores=point.branch_restores or (recognised and restores),
         frame=stored.frame,
         cache=stored.cache,
         segments=stored.segments,

@@ -72,14 +72,17 @@ class _FrameRequest:
     def added(self, built: BuiltContext) -> PromptFrame:
         """Returns what was forwarded in a form that is neither stored nor (unless all was decided again) frozen."""
         forms: dict[str, Form] = {}
+        stored, formed = self._stored, self._before.forms
         shown_in_full: dict[str, tuple[str, ...]] = {}
         unsent: set[str] = set()
         forwarded = self._fitted.forwarded
         for index, sent in zip(forwarded.indexes, forwarded.messages, strict=True):
             name = self._names[index] if index >= 0 else None
-            if name is None or name not in self._stored or self._is_known(name, index, sent):
+            if name is None or (message := stored.get(name)) is None:
                 continue
-            message = self._stored[name]
+            is_usual = sent is message.body and message.rendered is None and name not in formed  # first: nearly all are
+            if is_usual or self._is_known(name, index, sent):
+                continue
             forms[name] = None if sent == message.body else sent
             if sent is forwarded.rendered:
                 shown_in_full[name] = forwarded.shown_in_full
@@ -147,8 +150,6 @@ class _FrameRequest:
     def _is_known(self, name: str, index: int, sent: dict[str, object]) -> bool:
         """Returns whether a message would be forwarded in that form again without an entry in the frame."""
         stored, shown = self._stored[name], self._material.messages[index]
-        if sent is stored.body and stored.rendered is None and name not in self._before.forms:
-            return True  # the usual case
         if index in self._fitted.selection.short_inputs:
             return False
         if sent.get("tool_calls") != stored.body.get("tool_calls") and sent is not shown.rendered:

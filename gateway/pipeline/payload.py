@@ -31,7 +31,7 @@ from gateway.core.jsons import Json
 from gateway.core.types import conversation, items, recall, upstreams
 from gateway.core.types.chat import CacheMark, ChatRequest, ModelDeployment, ModelFacts, NativeRequest, PromptBudget
 from gateway.core.types.content_parts import as_parts, dicts_of, map_parts, parts_of, texts_of
-from gateway.core.types.prompt_digests import without_mark
+from gateway.core.types.prompt_digests import PromptDigests, without_mark
 from gateway.pipeline.stages import PreparedRequest
 from gateway.upstream.routing import protocols
 
@@ -97,7 +97,7 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
     if not as_sent and upstreams.becomes_thinking(deployment):  # what the client sent itself is refused by its place
         sent_now = set(map(id, request.messages))
         messages = [m if id(m) in sent_now else map_parts(m, upstreams.as_read_by_claude) for m in messages]
-    if not as_sent and _shows_earlier(prepared.history):
+    if not as_sent and _shows_earlier(prepared.history) and _may_have_marks(messages, prepared):
         messages = with_sent_marks(messages, prepared.asked, forward)
     if request.native is not None or (not as_sent and has_blocks(messages, fields)):
         messages, forward, native, cleared = as_upstream_takes(messages, forward, request, deployment, context)
@@ -595,13 +595,21 @@ def _shows_earlier(history: conversation.ConversationHistory | None) -> bool:
     return history is not None and (history.stored > 0 or history.frame is not None)
 
 
+def _may_have_marks(messages: list[Json], prepared: PreparedRequest) -> bool:
+    """Returns whether a message of a prompt or of its request may have a mark. The digests of the request before tell
+    it of those with which both begin."""
+    asked, history = prepared.asked, prepared.history
+    before, digests = (history.cache.forwarded if history is not None else None) or ((), PromptDigests())
+    known = digests if conversation.begin_with(messages, before) else PromptDigests()
+    both = ((messages, known), (asked.messages, asked.known.sent))
+    return any(digests.marked or prompt_cache.are_marked(each[digests.count :]) for each, digests in both)
+
+
 def with_sent_marks(messages: list[Json], asked: ChatRequest, forward: Json) -> list[Json]:
     """Moves the marks in messages to where the client has them now: stored messages have those of the request that
     brought them. The latest that are not sent again keep theirs, as many as a provider accepts. Instructions that lead
     the request stand as it sent them. Marks of Messages stand beside the request's messages, and are set later."""
     sent = asked.messages
-    if not (prompt_cache.are_marked(messages) or prompt_cache.are_marked(sent)):
-        return messages
     fields = (forward, asked.native.fields) if asked.native is not None else (forward,)
     tools = [each for of in fields for name in ("tools", "functions") for each in dicts_of(of.get(name))]
     beside = sum(len(prompt_cache.breakpoints_in(each)) for each in (*fields, *tools, *sent))

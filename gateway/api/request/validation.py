@@ -130,6 +130,8 @@ def plain_messages(messages: Any) -> PlainMessages | None:
     if type(messages) is not list or not messages:
         return None
     try:
+        if len(messages[-1]) != 2:  # an agent's results: no need to look at its whole session
+            return None
         roles = list(map(role_of, messages))
         texts = list(map(content_of, messages))
         if set(map(type, texts)) != TEXT_ONLY or not PLAIN_ROLES.issuperset(roles):

@@ -32,7 +32,8 @@ def turn_starts(roles: Iterable[str]) -> list[int]:
     by_index = [*roles]
     starts: list[int] = []
     in_loop, seen = False, 0
-    for index in [index for index, role in enumerate(by_index) if role == "user"]:  # few, in an agent's session
+    for _ in range(by_index.count("user")):  # few, in an agent's session
+        index = by_index.index("user", seen)
         before = index - 1
         while before >= seen and by_index[before] in INSTRUCTION_ROLES:
             before -= 1

@@ -133,8 +133,7 @@ def _prompt_digests(prepared: PreparedRequest, messages: Sequence[Mapping[str, A
         beginning, known = history.cache.forwarded or ((), digests)
         if known.count > digests.count and conversation.begin_with(messages, beginning):
             digests = known
-        roles = [message["role"] for message in messages]
-        answered = len(roles) - roles[::-1].index("assistant") if "assistant" in roles else 0
+        answered = next((at for at in range(len(messages), 0, -1) if messages[at - 1]["role"] == "assistant"), 0)
         digests = digests.followed_by(messages[digests.count : answered])
         history.cache.forwarded = (messages[: digests.count], digests)
     digests = digests.followed_by(messages[digests.count :])
