@@ -78,7 +78,8 @@ def sent_chain(request: ChatRequest) -> SentChain:
     digests = request.known.digests = [*known, *new]
     trails = bool(bodies) and bodies[-1]["role"] == "assistant" and not chain.is_step(bodies[-1])
     prefilled = trails and request.prefills
-    answers = any(body["role"] == "assistant" for body in bodies[: len(bodies) - trails])
+    others = bodies[: len(bodies) - trails]
+    answers = any(body["role"] == "assistant" and not chain.answered_hosted(body) for body in others)
     pinned = frozenset(index - count for index in request.pinned) if request.pinned else request.pinned
     known_before = max(0, request.known.count - count)
     return SentChain(instructions, bodies, digests, prefilled, trails and not prefilled, answers, known_before, pinned)

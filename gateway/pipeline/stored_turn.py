@@ -11,6 +11,7 @@ from gateway.context.window import PromptCounter
 from gateway.conversations import rebuild
 from gateway.core import errors, ids
 from gateway.core.formats.anthropic import serializer
+from gateway.core.formats.responses import response_request
 from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import offload_if
@@ -32,6 +33,8 @@ CHAIN_BYTES = 2**20
 """The chain of a larger body is hashed in a thread."""
 MAX_ERROR_CHARS = 2000
 """Characters that are stored of an error."""
+CONTINUED = (*items.VERBATIM, items.SIGNED)
+"""Fields with lists that an answer continues if its beginning has them."""
 
 
 @dataclass(slots=True)
@@ -433,9 +436,12 @@ def _new_answer(chained: ChainedAnswer, settled: SettledRequest, *, is_first: bo
     attempted, prepared, body = settled.attempted, settled.attempted.prepared, chained.message
     digest, *others = chained.digests
     agent = prepared.request.agent
+    if items.SIGNED in body:
+        said = build_payload(prepared).said
+        body = with_binding(body, prepared, said if body is chained.answer else said[:-1])  # without its beginning
     message = ConversationMessage(
         "assistant",
-        with_binding(body, prepared, build_payload(prepared).said) if items.SIGNED in body else body,
+        body,
         message_id=ids.answer_id(attempted.completion_id) if is_first else ids.new_id("msg_"),
         status=chained.status,
         digest=chain.message_digest(body),
@@ -458,8 +464,18 @@ def _messages(
     status = "partial" if outcome.status == "partial" else "complete"
     if status == "partial":
         answer = tool_steps.without_calls(answer)  # nobody will answer them (guarantee §3.6)
-    before = content_text(prefill.get("content")) if prefill is not None else None
-    content = answer.get("content") or ""
-    if before and isinstance(content, str):
-        return {**answer, "content": before + content}, answer, status
-    return answer, answer, status
+    return answer if prefill is None else _continued(prefill, answer), answer, status
+
+
+def _continued(prefill: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """Returns an answer with its beginning, the client's last message: the text; thoughts, hosted calls and their
+    results; and all blocks, if a chat cannot express those of both."""
+    before, content = content_text(prefill.get("content")), answer.get("content") or ""
+    whole = {**answer, "content": before + content} if before and isinstance(content, str) else dict(answer)
+    both = prefill, answer
+    whole |= {name: held for name in CONTINUED if (held := [each for of in both for each in of.get(name) or ()])}
+    if any(name in whole for name in items.VERBATIM):
+        whole[items.ITEM_ORDER] = items.item_order(response_request.input_items([*both], keeps=True))
+    if any(items.ANTHROPIC_BLOCKS in each for each in both):
+        whole[items.ANTHROPIC_BLOCKS] = [block for each in both for block in serializer.content_blocks(each)]
+    return {name: value for name, value in whole.items() if value or name == "content"}

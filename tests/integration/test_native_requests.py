@@ -10,6 +10,7 @@ import pytest
 from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest, UpstreamRefused
 from gateway.core.formats.responses.request_parser import read_request
+from gateway.core.jsons import Json
 from gateway.core.types.chat import NativeRequest
 from gateway.upstream.http.answers import HttpUpstream
 from gateway.upstream.http.responses_adapter import ResponsesUpstream
@@ -18,7 +19,7 @@ from gateway.upstream.routing.router import FreeformUpstream, ProtocolUpstream
 from tests.support.answers import user
 from tests.support.factory import small_entry
 from tests.support.in_process import InProcess
-from tests.support.mock_responses import TYPED, MockResponses, call, thought, typed_call, web_search, words
+from tests.support.mock_responses import TYPED, MockResponses, call, look, thought, typed_call, web_search, words
 from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import Reply
 from tests.support.schemas import sqlite_url
@@ -108,6 +109,27 @@ async def test_s10_4_hosted_calls_go_back_where_they_stood(house: InProcess, ups
     await house.ask(body, native=HOSTED)
     assert mock.last["input"][1:4] == made
     assert mock.last["input"][4]["content"] == [{"type": "output_text", "text": "found", "annotations": []}]
+
+
+@pytest.mark.parametrize("beside", [[], [user("go on")]])
+async def test_s1_14_a_result_that_a_chat_has_no_message_for_stays_behind_its_call(
+    house: InProcess, upstream: MockUpstream, beside: list[Json]
+) -> None:
+    """§1.14: a client's screenshot or approval alone, or with words, is no repetition of the call, and is stored with
+    what the model says to it; thoughts that have no seal leave the others in their places."""
+    mock = MockResponses(upstream)
+    made = [thought("", "s1"), look("c1")]
+    mock.reply(*made)
+    first = await house.ask({"model": "speaks", "messages": [user("a")]}, native=PLAIN)
+    named = {"model": "speaks", "conversation": first["conversation"]["id"]}
+    shot = {"type": "computer_call_output", "call_id": "c1", "output": {"type": "computer_screenshot", "file_id": "f"}}
+    unsealed = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]}
+    answered = read_request({"model": "m", "input": [unsealed, shot, *beside]})
+    mock.reply(more := thought("", "s2"), words("done"))
+    await house.ask({**answered.chat, **named}, native=answered.native)
+    assert mock.last["input"][1:] == [*made, shot, *beside]
+    await house.ask({"messages": [user("and?")], **named}, native=PLAIN)
+    assert mock.last["input"][1:-2] == [*made, shot, *beside, more]
 
 
 @pytest.mark.parametrize("kind", TYPED)

@@ -16,7 +16,7 @@ from tests.support.mock_upstream import MockUpstream
 from tests.support.reply import JsonDict, Reply, count_words, error_body
 
 PATH = "/v1/responses"
-CALLS = ("function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call")
+CALLS = ("function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call")
 OF_CHATS = ("messages", "max_tokens", "max_completion_tokens", "response_format", "reasoning_effort", "logprobs")
 _CREATED = 1_700_000_000
 _numbers = itertools.count(1)
@@ -79,6 +79,12 @@ def web_search(query: str) -> JsonDict:
     """A search that the provider ran itself."""
     action = {"type": "search", "query": query, "queries": [query], "sources": []}
     return {"id": f"ws_{next(_numbers)}", "type": "web_search_call", "status": "completed", "action": action}
+
+
+def look(call_id: str) -> JsonDict:
+    """A call of a computer, which the client runs: for a screenshot."""
+    shared = {"type": "computer_call", "status": "completed", "call_id": call_id}
+    return {"id": f"cu_{next(_numbers)}", **shared, "action": {"type": "screenshot"}, "pending_safety_checks": []}
 
 
 @dataclass(kw_only=True)

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 
 from gateway.core import jsons
 from gateway.core.frozen_records import record
-from gateway.core.types.content_parts import content_text
+from gateway.core.types.content_parts import content_text, dicts_of
 
 SIZE = 20
 SAID_FIELDS = ("tool_call_id", "name", "refusal", "function_call")
 ANSWER_FIELDS = ("content", "tool_calls", "refusal", "audio", "function_call")
+RESULTS_OF_HOSTED = ("_output", "_response")
+"""Suffixes of the items by which a client answers a call of its provider's: a screenshot, an approval."""
 REWRITABLE = re.compile(r"\s|\\[u/]")
 """What clients that parse JSON and write it again may write otherwise: blanks, and escapes that JSON does not need."""
 SAYING_ROLES = {"user": b"user\0", "assistant": b"assistant\0"}
@@ -91,8 +93,20 @@ def identity(message: Mapping[str, Any]) -> list[Any]:
         audio = message.get("audio")
         if isinstance(audio, dict) and audio.get("id"):
             said["audio"] = audio["id"]
+        if "output_items" in message and (answered := answered_hosted(message)):
+            said["answered"] = answered
     found.append(said)
     return found
+
+
+def answered_hosted(message: Mapping[str, Any]) -> list[Any]:
+    """Returns the ids of the hosted calls of an earlier answer that a message begins by answering, and otherwise says
+    nothing: a client's screenshot or approval, for which a chat has no message. Empty for any other message."""
+    held = list(dicts_of(message.get("output_items")))
+    results = [each for each in held if str(each.get("type")).endswith(RESULTS_OF_HOSTED)]
+    if not results or results[0] is not held[0] or any(map(message.get, ANSWER_FIELDS)):
+        return []
+    return [each.get("call_id") or each.get("approval_request_id") for each in results]
 
 
 def _call(call: Mapping[str, Any]) -> list[Any]:

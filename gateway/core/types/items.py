@@ -546,7 +546,7 @@ def ordered(
             fits = (n for n, call in enumerate(calls) if are_all or call["call_id"] == entry.get("call_id"))
             found += [{**entry, **calls.pop(n)} for n in [*fits][:1]]
         else:
-            fits = (n for n, each in enumerate(others) if each.get("type") == kind)
+            fits = (n for n, each in enumerate(others) if each.get("type", "reasoning") == kind)
             found += [others.pop(n) for n in [*fits][:1]]
     return [*filter(None, [*others, *found]), *said, *calls]
 

@@ -134,6 +134,27 @@ def test_s10_9_blocks_of_its_own_and_betas(house: GatewayProcess, provider: Mock
         assert found == searched
 
 
+def test_s3_4_a_turn_that_anthropic_paused_is_stored_whole(house: GatewayProcess, provider: MockProvider) -> None:
+    """§3.4: the client sends the paused answer back, and what the model adds belongs to it."""
+    told: list[Json] = [
+        wire.text("I look it up."),
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "Bern"}},
+    ]
+    model = signing(provider, told)
+    hosted = {"type": "web_search_20250305", "name": "web_search"}
+    body: Json = {"model": "claude", "max_tokens": 2000, "tools": [hosted], "thinking": ADAPTIVE}
+    for stream in (False, True):
+        paused = ask(house, {**body, "messages": [USER]}, stream=stream)
+        rest = [{"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}, wire.text("It rains.")]
+        provider.claude = lambda body, rest=rest: model.answer(body, *rest, thinks=False)
+        whole = ask(house, {**body, "messages": [USER, assistant(paused["content"])]}, stream=stream)
+        again = {**body, "conversation": whole["conversation"]["id"], "messages": [user("And Basel?")]}
+        ask(house, again, stream=stream)
+        assert model.requests[-1]["messages"][1] == assistant([*paused["content"], *rest])
+        provider.claude = lambda body: model.answer(body, *told)
+    assert model.refused == []
+
+
 def test_s10_9_a_users_own_blocks(house: GatewayProcess, provider: MockProvider) -> None:
     """§10.9: what a user's message says in Anthropic's words alone goes up as it came."""
     signing(provider, [wire.text("Read.")])
