@@ -368,7 +368,7 @@ class ToolLoops:
         result, _, count = more.partition(b" ")
         if result and result != await self._result(bodies[index + 1 :], call):
             return history  # local servers and scripts repeat ids: that was another conversation's loop
-        if len(bodies) - index <= int(count or 0):
+        if count.isdigit() and len(bodies) - index <= int(count):
             return history  # asked again, not a later step
         return replace(history, unrecognised=stored, planned=state == ASKED and index >= current)
 
