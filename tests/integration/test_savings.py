@@ -134,6 +134,19 @@ def test_s13_12_answers_that_a_fork_has_copied_count_once(tmp_path: Path, capsys
     ]
 
 
+def test_s13_12_lines_that_cannot_be_read_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their session is cheaper than the real one was. The last line of a session that still runs is not among them."""
+    talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    first, second = map(json.dumps, talk)
+    (tmp_path / "a.jsonl").write_text("\n".join([first, first[:9], "", second, "\0" * 9, second[:9]]))
+    _, _, err = run(capsys, "--replay", "a.jsonl", "--max-input-tokens", "none", "--json")
+    assert err.splitlines()[:1] == ["left out: a.jsonl 2 lines that are no JSON"]
+
+
+def test_s13_12_a_name_that_no_folder_can_have(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--replay", "a" * 5000) == (2, "", "--replay: File name too long\n")
+
+
 def test_s13_12_a_loss_stands_in_front(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A window that is so small that each step rewrites it costs more than it saves, and that is shown first; tables,
     JSON and CSV say the same."""

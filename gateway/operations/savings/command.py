@@ -4,6 +4,7 @@
 import asyncio
 from collections.abc import Sequence
 from decimal import Decimal
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, TextIO
@@ -80,7 +81,7 @@ def _read(folder: Path, limit: int | None, err: TextIO) -> list[RecordedSession]
     for path in transcripts(folder):
         name = path.name if path == folder else path.relative_to(folder).as_posix()
         try:
-            read = read_sessions(path, name)
+            read = read_sessions(path, name, partial(_tell_broken, err, name))
         except (ValueError, OSError) as error:
             err.write(f"left out: {name} {error}\n")
             continue
@@ -91,6 +92,10 @@ def _read(folder: Path, limit: int | None, err: TextIO) -> list[RecordedSession]
         found += [session for session in read if session.steps]
     found.sort(key=lambda session: -len(session.steps))
     return found[:limit]
+
+
+def _tell_broken(err: TextIO, name: str, lines: int) -> None:
+    err.write(f"left out: {name} {lines} lines that are no JSON\n")
 
 
 def _first_model(settings: Settings, found: Sequence[RecordedSession]) -> str:

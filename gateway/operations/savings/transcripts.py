@@ -4,7 +4,8 @@ import gzip
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -459,9 +460,13 @@ READERS: tuple[TranscriptReader, ...] = (ClaudeCodeTranscripts(), CodexTranscrip
 def transcripts(folder: Path) -> list[Path]:
     """Finds the files below a folder that may be transcripts; for a file, returns that file.
     Raises ValueError: there is no such folder, or it has no such files."""
-    if folder.is_file():
+    try:
+        is_file, is_folder = folder.is_file(), folder.is_dir()
+    except OSError as error:  # such as a name that is too long
+        raise ValueError(f"--replay: {error.strerror}") from None
+    if is_file:
         return [folder]
-    if not folder.is_dir():
+    if not is_folder:
         raise ValueError(f"--replay: {folder} is no folder")
     found = sorted(path for path in folder.rglob("*") if path.name.endswith(ENDINGS) and path.is_file())
     if not found:
@@ -469,35 +474,38 @@ def transcripts(folder: Path) -> list[Path]:
     return found
 
 
-def read_sessions(path: Path, name: str) -> list[RecordedSession]:
-    """Reads the sessions of a file. Raises ValueError: it is no transcript; the message gives the reason."""
-    lines = list(_objects(path))
+def read_sessions(path: Path, name: str, tell: Callable[[int], None] = lambda _: None) -> list[RecordedSession]:
+    """Reads the sessions of a file. `tell` is called with the number of its lines that are no JSON, if there are any.
+    Raises ValueError: it is no transcript; the message gives the reason."""
+    lines, broken = _objects(path)
     for reader in READERS:
         if reader.is_transcript(lines):
             found = reader.sessions(name, lines)
+            if broken:
+                tell(broken)
             if not found:
                 raise ValueError("has no answered request")
             return found
     raise ValueError("is no transcript of Claude Code, Codex or OpenAI's messages")
 
 
-def _objects(path: Path) -> Iterator[Json]:
-    """Yields the objects of a file: those of its single JSON value, or of its lines. Skips other lines, such as the
-    incomplete last line of a running session."""
-    text = _text(path)
-    try:
+def _objects(path: Path) -> tuple[list[Json], int]:
+    """Returns the objects of a file, those of its single JSON value or of its lines, and the number of lines that are
+    no JSON. The incomplete last line of a running session is not counted."""
+    text, broken = _text(path), 0
+    with suppress(ValueError):
         value = jsons.loads(text)
-    except ValueError:
-        value = list(_values(text.split("\n")))
-    yield from (each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict))
-
-
-def _values(lines: Iterable[str]) -> Iterator[Any]:
-    for line in lines:
+        return list(dicts_of(value if isinstance(value, list) else [value])), 0
+    values: list[Any] = []
+    *lines, last = text.split("\n")
+    for line in filter(str.strip, lines):
         try:
-            yield jsons.loads(line)
+            values.append(jsons.loads(line))
         except ValueError:
-            continue
+            broken += 1
+    with suppress(ValueError):
+        values.append(jsons.loads(last))
+    return list(dicts_of(values)), broken
 
 
 def _text(path: Path) -> str:
