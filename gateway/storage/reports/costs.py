@@ -211,7 +211,9 @@ class CostReports(DatabaseClient):
 
 def days_of(since: datetime | None, until: datetime | None) -> tuple[date | None, date | None, list[Period]]:
     """Splits a time range into whole days, from the first to before the last, and the remaining periods beside them."""
-    first = None if since is None else _day(since + timedelta(days=1, microseconds=-1))
+    nearly = timedelta(days=1, microseconds=-1)
+    latest = datetime.max.replace(tzinfo=UTC) - nearly  # a later day would be none of the calendar's
+    first = None if since is None else _day(min(since, latest) + nearly)
     last = None if until is None else _day(until)
     if first is not None and last is not None and first >= last:
         return first, first, [(since, until)]
