@@ -1,5 +1,6 @@
 """Checks an exported conversation that is to be imported; a 400 names the field that is wrong (guarantee §7)."""
 
+import codecs
 import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -173,6 +174,7 @@ EXPORT = TypeAdapter(ExportDocument)
 def parse_export(raw: bytes) -> records.ImportedConversation:
     """Parses an exported conversation; slow for a large one. Raises InvalidRequest: it is not JSON, or a field breaks
     its rule; `param` names the field, as in `messages[3].parent`."""
+    raw = raw.removeprefix(codecs.BOM_UTF8)  # which editors of other systems write
     try:
         value = jsons.loads_mended(raw, MAX_IMPORT_DEPTH)
     except jsons.JSONDecodeError as error:

@@ -162,6 +162,13 @@ def test_what_is_no_json_object_is_refused(raw: bytes) -> None:
     assert raised.value.code == "invalid_json"
 
 
+def test_a_byte_order_mark_is_none_of_the_document() -> None:
+    """Editors put one in front of a file that they save; the second reading, which keeps all digits, skips it, too."""
+    document = good()
+    document["requests"][0]["cost"] = 1234.123456789
+    assert parse_export(b"\xef\xbb\xbf" + jsons.dumps(document)) == parse_export(jsons.dumps(document))
+
+
 def test_s1_9_half_a_sign_is_mended_in_imports_too() -> None:
     """§1.9, as deep as documents may be nested."""
     deep: Any = "\ud83d"
