@@ -140,7 +140,7 @@ def test_what_operators_are_told_is_explained() -> None:
         r'^(?:NO_PLANNER|NOTHING_TO_PLAN|SAVES_TOO_LITTLE|FAULT|LATE) = "([a-z]+_[a-z_]+)"', SOURCE, re.MULTILINE
     )
     warnings = re.findall(r'warnings\.append\("([a-z_]+)"', SOURCE)
-    events = re.findall(r'\blog\.(?:info|warning|fault)\(\s*"([a-z_]+)"', SOURCE)
+    events = re.findall(r'log\.(?:info|warning|fault|failure)\(\s*"([a-z_]+)"', SOURCE)
     events += re.findall(r'\b(?:postponed|failed)(?:: str)?\s?=\s?"([a-z_]+)"', SOURCE)  # of jobs
     assert min(len(reasons), len(warnings), len(events)) > 1
     missing = sorted(name for name in {*reasons, *warnings, *events} if f"{name}`" not in TROUBLESHOOTING)
