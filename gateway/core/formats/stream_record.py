@@ -19,6 +19,8 @@ MAX_STREAM_CHARS = 64 * 2**20
 """Characters of a streamed answer, which is held in memory until it is stored; about the limit of an unstreamed one."""
 STREAM_INDEXED_LISTS = ("annotations", "reasoning_items", "output_items", ITEM_ORDER)
 """Lists of a delta whose entries may have an `index`, which OpenAI's SDK needs to merge a stream."""
+THOUGHT_TEXTS = {"thinking": "thinking", "reasoning.text": "text", "reasoning.summary": "summary"}
+"""The text of a thought that comes in pieces, by its type: Anthropic's, and two of OpenRouter's `reasoning_details`."""
 CHUNK_FIELDS = ("id", "object", "created", "model", "choices", "usage")
 """Fields of every chunk. Other fields of a chunk without choices move to the next chunk."""
 ON_EVERY_CHUNK = ("created", "model", "service_tier", "system_fingerprint")
@@ -283,7 +285,7 @@ def merge_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
     for key, value in delta.items():
         if value is None:
             continue
-        if key == SIGNED and isinstance(value, list):
+        if key in (SIGNED, "reasoning_details") and isinstance(value, list):
             message[key] = _merge_thoughts(message.get(key) or [], value)
         elif key in STREAM_INDEXED_LISTS and isinstance(value, list):
             bare = ({k: v for k, v in e.items() if k != "index"} if isinstance(e, dict) else e for e in value)
@@ -305,8 +307,9 @@ def _merge_thoughts(blocks: list[Any], fragments: list[Any]) -> list[Any]:
     merged = list(blocks)
     for fragment in fragments:
         if merged and _continues(merged[-1], fragment):
-            text = f"{merged[-1].get('thinking') or ''}{fragment.get('thinking') or ''}"
-            merged[-1] = {**merged[-1], **fragment, "thinking": text}
+            name = THOUGHT_TEXTS[fragment["type"]]
+            text = f"{merged[-1].get(name) or ''}{fragment.get(name) or ''}"
+            merged[-1] = {**merged[-1], **{k: v for k, v in fragment.items() if v is not None}, name: text}
         else:
             merged.append(fragment)
     return merged
@@ -315,7 +318,10 @@ def _merge_thoughts(blocks: list[Any], fragments: list[Any]) -> list[Any]:
 def _continues(block: Any, fragment: Any) -> bool:
     if not isinstance(block, dict) or not isinstance(fragment, dict) or block.get("signature"):
         return False
-    return block.get("type") == fragment.get("type") == "thinking"
+    kind, index = block.get("type"), block.get("index")
+    if kind not in THOUGHT_TEXTS or kind != fragment.get("type"):
+        return False
+    return kind == "thinking" or (type(index) is int and index == fragment.get("index"))
 
 
 def _merge_calls(calls: dict[int, dict[str, Any]], fragments: list[dict[str, Any]]) -> None:

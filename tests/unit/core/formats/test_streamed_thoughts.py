@@ -7,7 +7,7 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletionChunk
 
 from gateway.core.formats.anthropic.plain_blocks import with_whole_thoughts
-from gateway.core.formats.stream_record import ChunkRelay
+from gateway.core.formats.stream_record import ChunkRelay, StreamRecord
 from gateway.core.types.items import SIGNED
 
 Json = dict[str, Any]
@@ -45,6 +45,26 @@ def test_openais_sdk_merges_a_stream_with_thoughts() -> None:
     message = state.current_completion_snapshot.choices[0].message.model_dump()
     assert with_whole_thoughts(message)[SIGNED] == WHOLE
     assert "index" not in str(relay.record.completion()["choices"][0]["message"])
+
+
+def test_s1_openrouters_thoughts_are_stored_whole() -> None:
+    """§1: the signature is that of all pieces; those of another index, or without one, are apart."""
+    text = {"type": "reasoning.text", "format": "anthropic-claude-v1", "index": 0}
+    sealed = {"type": "reasoning.encrypted", "data": "sealed", "index": 1}
+    other = {"type": "reasoning.summary", "summary": "Violet.", "index": 2}
+    pieces: list[Json] = [
+        {**text, "text": "The lamp"},
+        {**text, "text": " is violet.", "signature": None},
+        {**text, "signature": "signed"},
+        *(sealed, sealed, other, {**other, "index": 3}),
+        {**text, "text": "So."},
+        *({"type": "reasoning.text", "text": each} for each in "ab"),
+    ]
+    record = StreamRecord(1)
+    for each in pieces:
+        record.add(chunk({"reasoning_details": [each]}))
+    found = record.completion()["choices"][0]["message"]["reasoning_details"]
+    assert found == [{**text, "text": "The lamp is violet.", "signature": "signed"}, *pieces[3:]]
 
 
 def test_s1_a_stream_of_openais_protocol_comes_down_as_written() -> None:
