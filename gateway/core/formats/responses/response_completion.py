@@ -281,7 +281,10 @@ ECHOED: Json = {
     "user": None,
 }
 """Request fields that the response repeats, and their values if the request does not set them."""
-INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+INCOMPLETE = {
+    **dict.fromkeys(("length", "model_length"), "max_output_tokens"),  # the latter is Mistral's, at the window's end
+    "content_filter": "content_filter",
+}
 ENCRYPTED = "reasoning.encrypted_content"
 
 

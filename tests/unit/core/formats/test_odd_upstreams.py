@@ -58,6 +58,16 @@ def test_a_stop_reason_that_is_not_known_here(reason: Json) -> None:
     assert told == ("later_reason" if "later_reason" in reason.values() else "end_turn")
 
 
+def test_an_answer_that_mistral_cut_at_the_end_of_the_window_is_not_told_as_whole() -> None:
+    cut = {"index": 0, "message": SAID, "finish_reason": "model_length"}
+    found = response_of(completion(choices=[cut]), echo({}, store=True))
+    events = ResponseEvents(echo({}, store=True))
+    events.of([completion(choices=[{**cut, "delta": SAID}])])
+    for each in (found, events.end()[-1]["response"]):
+        assert (each["status"], each["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert as_message(completion(choices=[cut]), "m")["stop_reason"] == "max_tokens"
+
+
 @pytest.mark.parametrize("odd", ODD, ids=str)
 def test_a_stream_that_ends_for_an_odd_reason(odd: Any) -> None:
     events = ResponseEvents(echo({}, store=True))
