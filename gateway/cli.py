@@ -65,6 +65,10 @@ def _configured(options: argparse.Namespace) -> int:
         call = CommandCall(settings, options, SystemClock(), environ, sys.stdout, sys.stderr)
         command = _command(run)
         return command(call) if run == SERVE else _piped(lambda: command(call))
+    except UnicodeEncodeError as error:
+        name = next((name for name, value in vars(options).items() if value == error.object), "")
+        print(f"argument {name}: {error.object!a} is not UTF-8", file=sys.stderr)
+        return 2
     except (ConfigurationError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2

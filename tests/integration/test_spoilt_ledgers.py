@@ -78,3 +78,11 @@ def test_s6_calls_of_a_bill_that_is_gone_are_found(
     ledger.close()
     assert main(["audit"]) == 1
     assert "calls of requests that have no bill: req_1" in capsys.readouterr().out
+
+
+def test_s9_an_argument_that_is_not_utf_8_is_named(
+    ledger: sqlite3.Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger.close()
+    assert main(["audit", "--tenant", "a\udcff"]) == 2
+    assert "argument tenant: 'a\\udcff' is not UTF-8\n" in capsys.readouterr().err
