@@ -469,8 +469,13 @@ def _header(adapter: TypeAdapter[T], headers: Mapping[str, str], name: str) -> T
 
 
 def _given(headers: Mapping[str, str], name: str) -> str:
-    """Returns a header's value without the blanks around it, which are not part of it; "" without one."""
-    return (headers.get(name) or "").strip(" \t")
+    """Returns a header's value without the blanks around it, which are not part of it; "" without one. Some clients
+    encode texts in UTF-8, others in Latin-1."""
+    value = (headers.get(name) or "").strip(" \t")
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
 
 
 def _patience(headers: Mapping[str, str]) -> float | None:

@@ -232,6 +232,13 @@ def test_the_first_name_of_a_conversation_that_is_present_counts(
     assert request(headers, **fields).conversation == ref
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_s2_a_session_has_one_name_in_body_and_header_however_the_client_encodes_it(encoding: str) -> None:
+    """Servers hand headers on as Latin-1: in UTF-8 this name holds what is not printable, and was refused."""
+    as_read = "Straße 3".encode(encoding).decode("latin-1")
+    assert request({"x-context-session": as_read}).conversation == ConversationRef(session="Straße 3")
+
+
 @pytest.mark.parametrize("odd", ["nonsense", "", "conv_", "conv_a/b", "conv_" + "a" * 500, "conv_a1\n"])
 def test_an_id_that_no_client_was_given_names_no_conversation_rather_than_none(odd: str) -> None:
     """It must end in a 404, not in a new conversation."""
