@@ -365,8 +365,8 @@ def parse_chat_request(
         forward.pop(name, None)
     if not settings.upstream.forward_store:  # both are sent upstream, or neither
         forward.pop("store", None)
-        if kept is not None:
-            del forward["metadata"]
+        if metadata is None or kept is not None:
+            forward.pop("metadata", None)
     request = ChatRequest(
         request_id=arrival.request_id,
         caller=caller,

@@ -258,7 +258,8 @@ def test_the_gateways_own_fields_do_not_go_up_and_all_others_do_untouched() -> N
     parsed = request(**own, **others)
     assert parsed.forward == {"model": "m", **others}
     assert parsed.metadata == {"a": "b"}
-    assert request(conversation=None, context=None, attachments=None, stream=None).forward.keys() <= {"model", "stream"}
+    unset = dict.fromkeys(("conversation", "context", "attachments", "stream", "store", "metadata"))
+    assert request(**unset).forward.keys() <= {"model", "stream"}
 
 
 def test_s2_metadata_and_store_go_up_together_where_that_is_configured() -> None:
