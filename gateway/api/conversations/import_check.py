@@ -81,7 +81,7 @@ def _at_most(members: int) -> BeforeValidator:
 
 
 Text = Annotated[str, AfterValidator(_without_nul)]
-Id = Annotated[Text, Field(min_length=1, max_length=64)]
+Id = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_without_nul)]
 Number = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
 Time = Annotated[datetime, BeforeValidator(_time)]
 

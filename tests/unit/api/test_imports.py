@@ -162,6 +162,14 @@ def test_what_is_no_json_object_is_refused(raw: bytes) -> None:
     assert raised.value.code == "invalid_json"
 
 
+def test_the_length_of_an_id_is_told_in_characters() -> None:
+    """It was told in members, as that of a list."""
+    document = good()
+    put("messages.0.request", "r" * 65)(document)
+    with pytest.raises(InvalidRequest, match=r"^messages\[0\]\.request must have at most 64 characters\.$"):
+        parse_export(jsons.dumps(document))
+
+
 def test_a_byte_order_mark_is_none_of_the_document() -> None:
     """Editors put one in front of a file that they save; the second reading, which keeps all digits, skips it, too."""
     document = good()
