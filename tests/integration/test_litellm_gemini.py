@@ -86,6 +86,16 @@ async def test_s1_a_prompt_that_is_blocked_was_filtered(provider: respx.Route, s
     assert usage["prompt_tokens"] == 10
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("reason", ["SAFETY", "RECITATION", "PROHIBITED_CONTENT", "OTHER"])
+async def test_s1_what_was_said_before_a_filter_is_kept(provider: respx.Route, stream: bool, reason: str) -> None:
+    """§1: it is billed; litellm drops it where the answer is whole."""
+    choice = (await ask(provider, wire.answer(wire.text("Half an"), finish=reason), stream))[0]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("content_filter", "Half an")
+    if not stream:
+        assert choice["provider_specific_fields"]["native_finish_reason"] == reason
+
+
 @pytest.mark.parametrize("left", [wire.answer(wire.text("Rain.")), {"promptFeedback": {"blockReason": "OTHER"}}])
 async def test_s6_an_answer_without_usage_is_one(provider: respx.Route, left: Json) -> None:
     """Its tokens are counted here, as those of a stream are."""

@@ -20,7 +20,15 @@ from gateway.core.types.content_parts import dicts_of, parts_of
 from gateway.core.types.items import named_calls
 from gateway.upstream.http import mending
 from gateway.upstream.http_client import TOO_LONG, ConnectionOrigin, origin_of, translation
-from gateway.upstream.litellm.wire import NO_FETCH, GatewayTransport, LitellmLibrary, deadline, provider_of
+from gateway.upstream.litellm.wire import (
+    FLAGGED,
+    NO_FETCH,
+    UNFLAGGED,
+    GatewayTransport,
+    LitellmLibrary,
+    deadline,
+    provider_of,
+)
 from gateway.upstream.routing.deployments import REQUEST_FIELDS
 
 # litellm's exceptions as the gateway's errors (guarantee §7).
@@ -232,6 +240,10 @@ def _as_ended(said: dict[str, Any], reason: str) -> dict[str, Any]:
     if reason.lower() in mending.FAILED_FINISHES:
         for choice in said.get("choices") or ():
             choice["finish_reason"] = choice["finish_reason"] and reason
+    elif reason in FLAGGED:
+        for own in (choice.get("provider_specific_fields") for choice in said.get("choices") or ()):
+            if isinstance(own, dict) and own.get("native_finish_reason") == UNFLAGGED:
+                own["native_finish_reason"] = reason
     return said
 
 

@@ -43,6 +43,13 @@ NEEDED_USAGES: dict[str, dict[str, Any]] = {
 """The usage without which litellm refuses a whole answer or counts by itself, by a field of that answer. Zeros are
 counted here, as those of a stream are."""
 
+FLAGGED = frozenset(
+    ("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT")
+)
+"""Gemini's reasons for which litellm drops what a whole answer says; in a stream it keeps that."""
+UNFLAGGED = "OTHER"
+"""A reason that means `content_filter` to litellm, too, and for which it drops nothing."""
+
 
 def provider_of(deployment: ModelDeployment) -> str:
     """Returns the provider's name in litellm."""
@@ -204,9 +211,20 @@ class _AnswerWithUsage(_WatchedBody):
             if answer.get("error"):
                 raise refusal(200, raw, {}, self._wire.deployment)
             needed = next((each for field, each in NEEDED_USAGES.items() if field in answer), {})
-            whole = _with_needed(answer, needed)
+            whole = _unflagged(_with_needed(answer, needed))
             raw = raw if whole == answer else jsons.dumps(whole)
         yield raw
+
+
+def _unflagged(answer: dict[str, Any]) -> dict[str, Any]:
+    """Returns an answer of Gemini's without the reason for which litellm would drop its content."""
+    candidates = answer.get("candidates")
+    if not isinstance(candidates, list) or not isinstance(first := next(iter(candidates), None), dict):
+        return answer
+    content = first.get("content")
+    if str(first.get("finishReason")) not in FLAGGED or not (isinstance(content, dict) and content.get("parts")):
+        return answer
+    return {**answer, "candidates": [{**first, "finishReason": UNFLAGGED}, *candidates[1:]]}
 
 
 class _MendedMessage(_WatchedBody):
