@@ -192,8 +192,9 @@ def _key(data: str, model: str, encoding: str) -> tuple[Any, ...]:
 MAX_COUNTED_CHARS = 3000
 """Texts with no more characters together are counted: samples would take as long."""
 SAMPLE_CHARS = 128
-MIN_SAMPLES = 16
-"""Fewer than twice as many samples are taken."""
+MIN_SAMPLES = 32
+"""Up to twice as many samples are taken. With half as many, passes of two recorded sessions fell elsewhere than by
+counts: 14 instead of 7 of 257 edits did not find what they quote."""
 GOLDEN = 0.6180339887498949
 """The fractional parts of its multiples are spread evenly, and follow no pattern of the texts."""
 
@@ -227,11 +228,11 @@ def estimated_tokens(
     if total <= MAX_COUNTED_CHARS:
         return sum(map(count, texts)), True
     ends = list(accumulate(lengths))
-    apart = 1 << ((total // MIN_SAMPLES).bit_length() - 1)
-    number = total // apart
+    apart = max(SAMPLE_CHARS, 1 << ((total // MIN_SAMPLES).bit_length() - 1))
+    places = (int((place + (place * GOLDEN + 0.5) % 1.0) * apart) for place in range(total // apart + 1))
+    samples = [at for at in places if at < total]
     density = 0.0  # tokens of a character
-    for place in range(number):
-        at = int((place + (place * GOLDEN + 0.5) % 1.0) * apart)
+    for at in samples:
         index = bisect_right(ends, at)
         length = lengths[index]
         start = max(0, min(at - (ends[index] - length) - SAMPLE_CHARS // 2, length - SAMPLE_CHARS))
@@ -239,7 +240,7 @@ def estimated_tokens(
         tokens = count(piece)
         cuts = (start > 0) + (start + SAMPLE_CHARS < length)  # each cuts a token in two, half a token too many
         density += max(tokens - cuts / 2, tokens / 2) / len(piece)
-    return round(total * density / number), False
+    return round(total * density / len(samples)), False
 
 
 def least_tokens(text: str) -> int:
