@@ -11,14 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.context.tokens.counter import (
-    MAX_COUNTED_CHARS,
-    MIN_SAMPLES,
-    CounterRegistry,
-    encoding_name,
-    estimated_tokens,
-    vocabulary_folder,
-)
+from gateway.context.tokens.counter import MAX_COUNTED_CHARS, CounterRegistry, encoding_name, vocabulary_folder
 from gateway.context.tokens.model_margins import PromptReport
 from gateway.context.window.counting import PromptCounter
 from gateway.core import jsons
@@ -221,16 +214,6 @@ def test_s6_an_estimate_is_within_fifteen_percent_of_a_count(name: str, encoding
         tokens, counted = counter.estimate([message])
         assert not counted
         assert tokens == pytest.approx(counter.message(message), rel=0.15)
-
-
-def test_texts_that_grow_are_sampled_where_they_were() -> None:
-    """Otherwise each step of an agent would encode some thirty new pieces of its session."""
-    texts = [f"{number}: {TEXTS['prose'][number * 90 :][:900]}" for number in range(60)]
-    seen: dict[str, int] = {}
-    for steps in range(40, 61):  # from 36,000 characters to 54,000: no power of two, times 32, lies between
-        before = len(seen)
-        estimated_tokens(texts[:steps], lambda piece: seen.setdefault(piece, len(piece)))
-        assert len(seen) - before <= (2 if before else 2 * MIN_SAMPLES + 1)
 
 
 def test_s6_short_messages_are_counted() -> None:
