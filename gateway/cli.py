@@ -65,15 +65,18 @@ def _configured(options: argparse.Namespace) -> int:
         call = CommandCall(settings, options, SystemClock(), environ, sys.stdout, sys.stderr)
         command = _command(run)
         return command(call) if run == SERVE else _piped(lambda: command(call))
-    except UnicodeEncodeError as error:
-        name = next((name for name, value in vars(options).items() if value == error.object), "")
-        print(f"argument {name}: {error.object!a} is not UTF-8", file=sys.stderr)
-        return 2
     except (ConfigurationError, ValueError) as error:
-        print(error, file=sys.stderr)
+        print(_explained(error, options), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _explained(error: Exception, options: argparse.Namespace) -> str:
+    """Names the argument whose bytes are not UTF-8, if that is the error; otherwise returns the error's own words."""
+    text = error.object if isinstance(error, UnicodeEncodeError) else None
+    name = next((name for name, value in vars(options).items() if text is not None and value == text), None)
+    return str(error) if name is None else f"argument {name}: {text!a} is not UTF-8"
 
 
 def _command(run: str) -> Callable[[CommandCall], int]:

@@ -599,9 +599,9 @@ def _may_have_marks(messages: list[Json], prepared: PreparedRequest) -> bool:
     """Returns whether a message of a prompt or of its request may have a mark. The digests of the request before tell
     it of those with which both begin."""
     asked, history = prepared.asked, prepared.history
-    before, digests = (history.cache.forwarded if history is not None else None) or ((), PromptDigests())
-    known = digests if conversation.begin_with(messages, before) else PromptDigests()
-    both = ((messages, known), (asked.messages, asked.known.sent))
+    before, known = (history.cache.forwarded if history is not None else None) or ((), PromptDigests())
+    beginning = known if conversation.begin_with(messages, before) else PromptDigests()
+    both = ((messages, beginning), (asked.messages, asked.known.sent))
     return any(digests.marked or prompt_cache.are_marked(each[digests.count :]) for each, digests in both)
 
 
