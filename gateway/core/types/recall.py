@@ -54,7 +54,7 @@ class RecallRounds:
 
     def as_json(self, rounds: int) -> dict[str, int]:
         """Returns the bill's entry for the rounds. `rounds`: how many of them are priced."""
-        return {"rounds": rounds, "tokens": self.tokens, "room": self.room}
+        return {"rounds": min(rounds, self.over), "tokens": self.tokens, "room": self.room}
 
 
 def may_be_offered(forward: Mapping[str, Any], choices: int) -> bool:
@@ -80,8 +80,8 @@ def with_recall(forward: Mapping[str, Any]) -> dict[str, Any]:
 def without_recall(forward: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields of a request that must do without the tool from now on. Some providers require tools beside
     messages with calls, so if it is the only one, it stays and `tool_choice` forbids its use."""
-    own = own_tools(forward)
-    return {**forward, "tools": own} if own else {**forward, "tool_choice": "none"}
+    is_alone = is_offered(forward) and not own_tools(forward)
+    return {**forward, "tool_choice": "none"} if is_alone else never_offered(forward)
 
 
 def never_offered(forward: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,6 +93,11 @@ def never_offered(forward: Mapping[str, Any]) -> dict[str, Any]:
 def own_tools(forward: Mapping[str, Any]) -> list[Any]:
     """Lists the tools that the client sent."""
     return [tool for tool in forward.get("tools") or () if tool is not RECALL_DEFINITION]
+
+
+def is_offered(forward: Mapping[str, Any]) -> bool:
+    """Returns whether the tool is in a request's fields."""
+    return any(tool is RECALL_DEFINITION for tool in forward.get("tools") or ())
 
 
 def recalls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:

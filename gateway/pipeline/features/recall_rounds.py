@@ -275,9 +275,11 @@ class RecallFeature:
         answer is the last: it calls the client's tools, or the limits are reached."""
         prepared, choice = run.prepared, _calling(completion)
         rounds = prepared.recall
-        if rounds is None or choice is None or rounds.closed:
+        if rounds is None or choice is None:
             return False
         message = {"role": "assistant", **choice["message"]}
+        if rounds.closed and (message.get("content") or not recall.is_offered(prepared.request.forward)):
+            return False
         calls = recall.recalls_of(message)
         if len(calls) < len(message["tool_calls"]) or not all(isinstance(call.get("id"), str) for call in calls):
             return False
@@ -286,6 +288,9 @@ class RecallFeature:
         usage = completion.get("usage")
         outcome = UpstreamOutcome("complete", dict(completion), usage if isinstance(usage, dict) else None)
         run.book_last_try((await self._usage.priced(run, outcome))[1])
+        if rounds.closed:  # it calls what it was not to: without the rounds, nothing is left that it could call
+            run.continue_as(_withdrawn(prepared, rounds))
+            return True
         rounds = replace(rounds, left=rounds.left - 1, over=rounds.over + 1)
         if free < MIN_TOKENS * len(calls):  # its own message does not fit: the model is asked as if it had not called
             run.continue_as(replace(prepared, recall=replace(rounds, closed=True)))
@@ -355,12 +360,21 @@ def _signs_thoughts(prepared: PreparedRequest) -> bool:
 
 
 def _without_tool(prepared: PreparedRequest, refusal: errors.UpstreamRefused) -> PreparedRequest | None:
-    """Returns the request as its client sent it, if a model that takes no tools refuses the gateway's."""
-    rounds, request = prepared.recall, prepared.request
-    is_new = rounds is not None and not rounds.over and not recall.own_tools(request.forward)
-    if not (is_new and refusal.status in REFUSALS and "tool" in str(refusal.original)):
+    """Returns the request as its client sent it, if a model that takes no tools refuses the gateway's, or one refuses
+    the rounds."""
+    rounds = prepared.recall
+    if rounds is None or refusal.status not in REFUSALS:
         return None
-    return replace(prepared, request=replace(request, forward=recall.never_offered(request.forward)), recall=None)
+    if rounds.over:
+        return _withdrawn(prepared, rounds) if recall.is_offered(prepared.request.forward) else None
+    is_alone = not recall.own_tools(prepared.request.forward)
+    return _withdrawn(prepared, None) if is_alone and "tool" in str(refusal.original) else None
+
+
+def _withdrawn(prepared: PreparedRequest, rounds: RecallRounds | None) -> PreparedRequest:
+    """Returns the request as its client sent it; `rounds`: those that there were, of which nothing is shown."""
+    request = replace(prepared.request, forward=recall.never_offered(prepared.request.forward))
+    return replace(prepared, request=request, recall=rounds and replace(rounds, messages=(), closed=True))
 
 
 def _calling(completion: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -272,17 +272,33 @@ def test_s10_11_it_is_not_there_where_it_may_not_be(
 
 @EITHER
 def test_s10_11_rounds_come_to_an_end(gateway: GatewayProcess, upstream: MockUpstream, stream: bool) -> None:
-    """A model that does not stop calling is asked once more without the tool; what it calls then is taken out."""
+    """A model that does not stop calling is asked once more with `tool_choice: none`; if it calls all the same, as if
+    the tool had never been there."""
     for _ in range(4):
         upstream.reply(**recalls({"question": "lamp 5"}))
+    upstream.reply(text="Hello.")
     answer = asked(gateway, first(context={"max_input_tokens": 2 * BUDGET}), stream=stream)
-    assert not said(answer)
+    assert said(answer) == "Hello."
     assert answer["choices"][0]["finish_reason"] == "stop"
-    assert upstream.queued == 0
-    assert [each.body.get("tool_choice") for each in upstream.chats] == [None, None, None, "none"]
+    assert [each.body.get("tool_choice") for each in upstream.chats] == [None, None, None, "none", None]
+    assert "tools" not in upstream.chats[-1].body
+    assert upstream.chats[-1].body["messages"] == upstream.chats[0].body["messages"]
     assert all(counted(each.body) <= 2 * BUDGET for each in upstream.chats)
     assert used(answer)["recall"]["rounds"] == 3
     assert used(answer)["recall"]["tokens"] <= 2 * ROOM
+
+
+@EITHER
+def test_s10_11_a_round_that_is_refused_costs_what_it_read_alone(
+    gateway: GatewayProcess, upstream: MockUpstream, stream: bool
+) -> None:
+    upstream.reply(**recalls(ASK))
+    upstream.reply(status=400, json={"error": {"message": "no messages of the role tool"}})
+    upstream.reply(text="Hello.")
+    answer = asked(gateway, first(), stream=stream)
+    assert said(answer) == "Hello."
+    assert upstream.chats[-1].body["messages"] == upstream.chats[0].body["messages"]
+    assert used(answer)["recall"]["rounds"] == 1
 
 
 @EITHER
