@@ -133,6 +133,20 @@ def test_s12_9_answers_are_looked_at_whole_and_as_they_come(guarded: GatewayProc
     assert not kept["response_metadata"]["cost"]["estimated"]
 
 
+def test_s12_9_a_refusal_of_the_model_is_looked_at_as_its_text(guarded: GatewayProcess, upstream: MockUpstream) -> None:
+    """§12.9: OpenAI's models refuse in a field of its own."""
+    refusal = {"role": "assistant", "content": None, "refusal": "No, that is rude."}
+    upstream.reply(message=refusal)
+    assert post(guarded, "Hi")[1]["choices"][0]["message"]["refusal"] == "No, that is kind."
+    pieces = ["No, that ", "is ru", "de."]
+    chunks: list[Json] = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": "", "refusal": None}}]}]
+    chunks += [{"choices": [{"index": 0, "delta": {"refusal": piece}}]} for piece in pieces]
+    upstream.reply(chunks=[*chunks, {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}])
+    told = read_stream(guarded, {"model": "gpt-4o", "messages": [user("Hi")], "stream": True})
+    found = [choice["delta"].get("refusal") or "" for chunk in told.chunks for choice in chunk["choices"]]
+    assert "".join(found) == "No, that is kind."
+
+
 def test_s12_9_a_guard_that_fails_is_open_or_closed(guarded: GatewayProcess, upstream: MockUpstream) -> None:
     """§12.9: late or broken it lets requests pass, with a warning, or answers for them with a 503; then it rests."""
     for text in ("sleep", "break", "break"):

@@ -246,8 +246,9 @@ class LookedAtStream(PassingStream):
         self._call = call
         self._scope = sent.scope
         self._unfinished = set(range(choices if type(choices := sent.body.get("n")) is int else 1))
-        self._held: dict[int, str] = {}
-        self._sent: dict[int, str] = {}
+        self._held: dict[tuple[int, str], str] = {}
+        """By choice and field, as `_sent`."""
+        self._sent: dict[tuple[int, str], str] = {}
         self._reworded: set[int] = set()
         self._repeats: dict[int, Json] = {}
         """Lists that repeat a choice's text: they come when it is known whether a guard has changed that."""
@@ -268,21 +269,22 @@ class LookedAtStream(PassingStream):
             if not isinstance(delta, dict):
                 choices.append(choice)
                 continue
-            index, said, ends = choice.get("index", 0), delta.get("content"), bool(choice.get("finish_reason"))
-            text = said if isinstance(said, str) else ""
-            held = self._held.get(index, "") + text
-            others = any(delta.get(name) for name in delta if name not in ("content", "role"))
+            index, ends = choice.get("index", 0), bool(choice.get("finish_reason"))
             repeats = self._repeats.setdefault(index, {})
             for name in delta.keys() & REPEATS:
                 repeats[name] = [*repeats.get(name, ()), *(delta[name] or ())]
-            self._held[index] = held
-            if held and (ends or others or len(held) >= self._chain.hold):
-                shown = await self._shown(index, is_last=ends)
-                before.append({"index": index, "delta": {"content": shown}, "finish_reason": None})
+            kept = {name: value for name, value in delta.items() if name not in REPEATS}
+            for field in TOLD:
+                others = any(value for name, value in delta.items() if name not in (field, "role"))
+                if isinstance(delta.get(field), str):
+                    self._held[index, field] = self._held.get((index, field), "") + delta[field]
+                    kept[field] = "" if field == "content" else None
+                held = self._held.get((index, field), "")
+                if held and (ends or others or len(held) >= self._chain.hold):
+                    before.append(await self._shown(index, field, is_last=ends))
             if ends and repeats and index not in self._reworded:
                 before.append({"index": index, "delta": repeats, "finish_reason": None})
-            kept = {name: value for name, value in delta.items() if name not in REPEATS}
-            choices.append({**choice, "delta": {**kept, "content": ""} if text else kept})
+            choices.append({**choice, "delta": kept})
         if not choices:
             return [chunk]
         # The first chunk of a choice carries its role, and stays first.
@@ -291,24 +293,22 @@ class LookedAtStream(PassingStream):
         made = [self._made([each]) for each in before]
         return [*made, now] if ends or not _has_role(choices) else [now, *made]
 
-    async def _shown(self, index: int, *, is_last: bool) -> str:
-        held, self._held[index] = self._held.get(index, ""), ""
-        sent = self._sent.get(index, "")
+    async def _shown(self, index: int, field: str, *, is_last: bool) -> Json:
+        held = self._held.pop((index, field))
+        sent = self._sent.get((index, field), "")
         text = await self._chain.after(self._call, Said(index, held, sent, is_last), self._scope)
-        self._sent[index] = (sent + text)[-SHOWN_BEFORE:]
+        self._sent[index, field] = (sent + text)[-SHOWN_BEFORE:]
         if text != held:
             self._reworded.add(index)
-        return text
+        return {"index": index, "delta": {field: text}, "finish_reason": None}
 
     async def _end(self) -> Chunks:
-        found = []
-        for index, held in list(self._held.items()):
-            if held:
-                shown = await self._shown(index, is_last=True)
-                found.append(self._made([{"index": index, "delta": {"content": shown}, "finish_reason": None}]))
-        return found
+        held = [place for place, text in self._held.items() if text]
+        return [self._made([await self._shown(*place, is_last=True)]) for place in held]
 
 
+TOLD = ("content", "refusal")
+"""Fields with the text of an answer."""
 REPEATS = frozenset({items.ITEM_ORDER, items.ANTHROPIC_BLOCKS})
 
 
@@ -407,11 +407,13 @@ class GuardedUpstream(UpstreamWrapper):
 
 async def _looked_at(chain: GuardChain, call: GuardedCall, scope: upstreams.CallScope, choice: Json) -> Json:
     message = choice.get("message")
-    if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-        return choice
-    text = await chain.after(call, Said(choice.get("index", 0), message["content"]), scope)
-    same = text == message["content"]
-    return choice if same else {**choice, "message": {**_without_repeats(message), "content": text}}
+    for field in TOLD:
+        if not isinstance(message, dict) or not isinstance(message.get(field), str):
+            continue
+        text = await chain.after(call, Said(choice.get("index", 0), message[field]), scope)
+        if text != message[field]:
+            message = {**_without_repeats(message), field: text}
+    return choice if message is choice.get("message") else {**choice, "message": message}
 
 
 def _restored(choice: Any, vault: PlaceholderMap, *, is_json: bool) -> Any:
