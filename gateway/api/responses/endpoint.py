@@ -82,8 +82,10 @@ class StoredResponses:
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         text = scope["query_string"].decode("latin-1")
         query = parameters(text)
-        if scope["method"] == "GET" and _flag(query.get("stream")):
-            await self._stream(scope, receive, send, included(text), number_of(query, "starting_after", most=MAX_EVENT))
+        is_read = scope["method"] == "GET"
+        after = number_of(query, "starting_after", most=MAX_EVENT) if is_read else None
+        if is_read and _flag(query.get("stream")):
+            await self._stream(scope, receive, send, included(text), after)
         else:
             await self._one(scope, receive, send)
 

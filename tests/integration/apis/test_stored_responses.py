@@ -183,6 +183,8 @@ def test_s10_5_a_response_is_read_again(gateway: GatewayProcess, upstream: MockU
     rest = gateway.get(f"/responses/{first['id']}", params={"stream": "true", "starting_after": 4}).text
     assert rest == wire.text[wire.text.index(rest) :]
     assert rest.startswith("event:")
+    wrong = gateway.get(f"/responses/{first['id']}", params={"starting_after": "x"})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "starting_after")
     assert '"sequence_number":5' in rest.split("\n\n")[0]
     live = events(gateway, {**asked, "input": "two", "previous_response_id": first["id"]})
     again = read_events(gateway.get(f"/responses/{live[-1]['response']['id']}?stream=true").text)
