@@ -40,6 +40,8 @@ KEY_CSV = (
     *("file_bytes", "spent_usd", "last_used_on", "source"),
 )
 KEYS_PER_PAGE = 100
+OPTIONS = {"budgets": "budget", "roles": "role", "models": "model", "expires_at": "expires"}
+"""Arguments with another name than their field."""
 ONCE = "this key is shown once: store it now"
 
 
@@ -161,8 +163,17 @@ def keys(call: CommandCall) -> int:
         call.err.write(f"{call.options.id}: {error.message}\n")
         return 1
     except errors.InvalidRequest as error:
-        call.err.write(f"{error.message}\n")
+        field = error.param or ""
+        call.err.write(f"{_option(field) if field else ''}{error.message.removeprefix(field)}\n")
         return 2
+
+
+def _option(field: str) -> str:
+    """Returns the argument that a field of a key comes from, and its part, as in `--budget usd` for
+    `budgets[0].usd`."""
+    whole, _, part = field.partition(".")
+    name = whole.partition("[")[0]
+    return f"--{part}" if name == "limits" else f"--{OPTIONS.get(name, name).replace('_', '-')} {part}".rstrip()
 
 
 def _lasting(key: StoredKey | None) -> StoredKey:
