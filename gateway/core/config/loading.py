@@ -449,9 +449,10 @@ def _explain(error: ValidationError, file: str, origins: Mapping[tuple[str, str]
     found = [(tuple(step for step in each["loc"] if step not in UNION_MEMBERS), each) for each in error.errors()]
     better = {path for path, each in found if each["type"] != "model_type"}
     for path, problem in found:
-        origin = next((name for start, name in origins.items() if path[:2] == start), file)
-        where = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
         text = problem["msg"].removeprefix("Value error, ")
+        of = path[:2] or tuple(text.partition(":")[0].split("."))
+        origin = next((name for start, name in origins.items() if of == start), file)
+        where = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
         if problem["type"] == "extra_forbidden":
             known = [f for f in _fields(Settings, path[:-1]) if f not in (*INTERNAL, "unset")]
             near = difflib.get_close_matches(str(path[-1]), known, 1, cutoff=0.5)

@@ -395,3 +395,8 @@ def test_what_the_environment_says_is_not_blamed_on_the_file(tmp_path: Path, val
         load_settings(str(tmp_path / "config.yaml"), {"GATEWAY_SERVER_PORT": value})
     with pytest.raises(ConfigurationError, match=r"^command line: server\.port: "):
         load_settings(str(tmp_path / "config.yaml"), {}, {"server.port": 70_000})
+
+
+def test_a_model_that_the_environment_names_and_no_list_has_is_told_by_its_variable() -> None:
+    with pytest.raises(ConfigurationError, match=r"^environment: GATEWAY_CONTEXT_EMBEDDING_MODEL: context\.embedding_"):
+        load_settings(None, {"GATEWAY_CONTEXT_EMBEDDING_MODEL": "nope"})
