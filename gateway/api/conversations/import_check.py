@@ -175,6 +175,8 @@ def parse_export(raw: bytes) -> records.ImportedConversation:
     """Parses an exported conversation; slow for a large one. Raises InvalidRequest: it is not JSON, or a field breaks
     its rule; `param` names the field, as in `messages[3].parent`."""
     raw = raw.removeprefix(codecs.BOM_UTF8)  # which editors of other systems write
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # which their shells write
+        raw = raw.decode("utf-16", "replace").encode()
     try:
         value = jsons.loads_mended(raw, MAX_IMPORT_DEPTH)
     except jsons.JSONDecodeError as error:

@@ -175,6 +175,9 @@ def test_a_byte_order_mark_is_none_of_the_document() -> None:
     document = good()
     document["requests"][0]["cost"] = 1234.123456789
     assert parse_export(b"\xef\xbb\xbf" + jsons.dumps(document)) == parse_export(jsons.dumps(document))
+    for encoding in ("utf-16", "utf-16-be"):  # as Windows' shell writes what a command prints
+        text = jsons.dumps_text(document) if encoding == "utf-16" else "\ufeff" + jsons.dumps_text(document)
+        assert parse_export(text.encode(encoding)) == parse_export(jsons.dumps(document))
 
 
 def test_s1_9_half_a_sign_is_mended_in_imports_too() -> None:
