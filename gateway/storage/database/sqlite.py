@@ -151,7 +151,9 @@ class SqliteTransactions:
             try:
                 Path(url.database).parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise ValueError(f"storage.url: {error.filename}: {error.strerror}") from None
+                is_file = isinstance(error, FileExistsError | NotADirectoryError)
+                why = "its folder is, or lies below, a file" if is_file else error.strerror
+                raise ValueError(f"storage.url: {url.database}: {why}") from None
         engine = sa.create_engine(
             url,
             hide_parameters=True,
