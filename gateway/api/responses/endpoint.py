@@ -143,7 +143,7 @@ class StoredResponses:
     async def _input_items(self, call: ApiCall) -> ListObject[Json]:
         name, paging = call.path["response_id"], paging_of(call.query, "desc")
         stored, _ = await self._stored(call.tenant, name)
-        found = await self._store.completion_input(call.tenant, ids.completion_of(name))
+        found = await self._store.completion_input(call.tenant, ids.completion_of(name), answered=True)
         items = stored_response.input_of(stored.asked, found or (), call.included)
         data = [each if each.get("id") else {**each, "id": f"item_{number}"} for number, each in enumerate(items)]
         return part_of(data, paging, "No such item.")

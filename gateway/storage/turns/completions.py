@@ -90,11 +90,11 @@ def delete_completion(connection: sa.Connection, tenant: str, completion_id: str
 
 
 def read_input(
-    connection: sa.Connection, tenant: str, completion_id: str, *, said: bool = True
+    connection: sa.Connection, tenant: str, completion_id: str, *, said: bool = True, answered: bool = False
 ) -> list[tuple[str, dict[str, Any]]] | None:
     """Returns the messages that a stored completion answers, with their ids, from the system messages in force to the
     last before the answer; None if the tenant has no such completion with content.
-    `said` False: the system messages alone."""
+    `said` False: the system messages alone; `answered`: the answer, too."""
     request_id = _stored(connection, tenant, completion_id)
     if request_id is None:
         return None
@@ -109,7 +109,7 @@ def read_input(
     ids = (item["id"] for item in items.instruction_items(answer.conversation_id, instructions))
     found = list(zip(ids, instructions, strict=False))
     chain = connection.execute(_CHAIN, {"from": answer.parent_id}).all()[::-1] if answer.parent_id and said else []
-    return found + [(row.id, rows.body_of(row)) for row in chain]
+    return found + [(row.id, rows.body_of(row)) for row in (*chain, *([answer] if answered else ()))]
 
 
 def _stored(connection: sa.Connection, tenant: str, completion_id: str) -> str | None:

@@ -213,6 +213,19 @@ def test_s10_5_input_items_are_what_a_request_brought(
     assert items[-1].id == second["output"][0]["id"]
 
 
+def test_s10_5_input_items_tell_a_clients_screenshot(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
+    """It begins the answer that is stored, as a chat has no message for it."""
+    first = ask(one_gateway, upstream, "Look.", "first")
+    picture = {"type": "computer_screenshot", "image_url": "data:image/png;base64,AAAA"}
+    shot: Any = {"type": "computer_call_output", "call_id": "call_1", "output": picture}
+    brought: Any = [shot]
+    second = ask(one_gateway, upstream, brought, "second", previous_response_id=first["id"])
+    (only,) = one_gateway.get(f"/responses/{second['id']}/input_items").json()["data"]
+    assert {name: only[name] for name in shot} == shot
+    kept = one_gateway.get(f"/conversations/{second['conversation']['id']}/items", params={"order": "asc"}).json()
+    assert [each["id"] for each in kept["data"]][2] == only["id"]
+
+
 def test_s10_5_input_items_without_a_deleted_one(
     one_gateway: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:
