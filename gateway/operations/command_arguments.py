@@ -347,12 +347,12 @@ def _add_savings(parser: argparse.ArgumentParser) -> None:
         ("model", "M", "price sessions for this model (default: the first configured)"),
     )
     windows = "what each session would have cost with these, `none`: the whole window (default: none,64000,32000)"
-    parser.add_argument("--max-input-tokens", metavar="N,N", type=budgets, default="none,64000,32000", help=windows)
+    parser.add_argument("--max-input-tokens", metavar="N,N", type=budgets, help=windows)
     economy = f"the same with each of {', '.join(ECONOMY_MODES)}"
     parser.add_argument("--economy", metavar="MODES", type=modes, help=economy)
     parser.add_argument("--unstored", action="store_true", help="replay as clients that send `store: false`")
-    kept = "lifetime of the provider's prompt cache: 5m or 1h (default: %(default)s)"
-    parser.add_argument("--cache-lifetime", choices=LIFETIMES, default="5m", help=kept)
+    kept = "lifetime of the provider's prompt cache: 5m or 1h (default: 5m)"
+    parser.add_argument("--cache-lifetime", choices=LIFETIMES, help=kept)
     rows = "rows of a table; with --replay: the N longest sessions"
     parser.add_argument("--limit", metavar="N", type=_count, help=rows)
     by = f"without --replay, a table for each of these: {GROUPS_TEXT}; join several with + (default: day,model,key)"

@@ -129,7 +129,8 @@ def _show(screen: CommandScreen, tables: Tables, limit: int, err: TextIO) -> Non
             screen.line("")
         shown, others, left = report.at_most(limit)
         rows = [
-            [*(group_name(*each) for each in zip(by, row.names, strict=True)), *_figures(row.sums)] for row in shown
+            [*(group_name(*each) for each in zip(by, row.names, strict=True)), *_figures(row.sums)]
+            for row in (shown if by else ())  # which would be the total
         ]
         blank = [""] * (len(by) - 1)
         if left:

@@ -247,6 +247,21 @@ def test_s13_1_tables_are_plain_in_a_pipe_and_combine_groups(books: Books) -> No
     assert (done.returncode, "no group" in done.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("command", ["costs", "savings"])
+def test_s13_1_without_a_group_there_is_the_total_alone(books: Books, command: str) -> None:
+    table = books.run(command, "--by", ",").split("\n\n")[0]
+    assert [line.split()[0] for line in table.splitlines()[1:]] == ["total"]
+
+
+@pytest.mark.parametrize(
+    "option", [("--model", "gpt-4o"), ("--economy", "auto"), ("--unstored",), ("--cache-lifetime", "1h")]
+)
+def test_s13_13_what_is_of_replays_alone_is_refused_for_stored_requests(books: Books, option: tuple[str, ...]) -> None:
+    """`--model` would else seem to choose the requests that are summed."""
+    done = gateway_command("savings", *option, directory=books.gateway.directory)
+    assert (done.returncode, f"{option[0]} is of --replay" in done.stderr) == (2, True)
+
+
 def test_s13_1_a_viewer_sees_the_costs_of_its_tenant_alone(books: Books) -> None:
     with PageClient(books.gateway.url) as browser:
         browser.log_in(ALICE)

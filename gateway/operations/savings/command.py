@@ -47,6 +47,7 @@ SESSION_FIELDS = (
     *("cold_breaks", "quoted", "missing", "refused", "metered_saving"),
 )
 RATIO = Decimal("0.0001")
+CEILINGS = (None, 64_000, 32_000)
 
 
 def savings_by_replay(call: CommandCall, make: MakeGateway) -> int:
@@ -60,9 +61,9 @@ def savings_by_replay(call: CommandCall, make: MakeGateway) -> int:
     model = options.model or _first_model(settings, found)
     choices = [
         PlaySetting(tokens, mode, not options.unstored)
-        for tokens, mode in product(options.max_input_tokens, options.economy or [None])
+        for tokens, mode in product(options.max_input_tokens or CEILINGS, options.economy or [None])
     ]
-    played = asyncio.run(_played(settings, make, model, choices, LIFETIMES[options.cache_lifetime], found, err))
+    played = asyncio.run(_played(settings, make, model, choices, LIFETIMES[options.cache_lifetime or "5m"], found, err))
     if not played:
         err.write("no session was played\n")
         return 1

@@ -44,6 +44,9 @@ def savings_report(call: CommandCall) -> int:
     """Writes the savings tables; returns 1 if the storage cannot be read.
     Raises ValueError: `--by` names no group, `--since` or `--until` is no time, or they are in the wrong order."""
     options = call.options
+    for name in ("model", "max_input_tokens", "economy", "unstored", "cache_lifetime"):
+        if getattr(options, name) not in (None, False):
+            raise ValueError(f"--{name.replace('_', '-')} is of --replay: what is stored was billed as it was")
     since, until = clock.parse_period(options.since, options.until, call.clock.now())
     groups = groups_of(options.by or SAVING_GROUPS)
 
@@ -109,12 +112,13 @@ def _show(screen: CommandScreen, tables: Tables, total: bill.CostSums, limit: in
     for by, report in tables.items():
         shown, _, left = report.at_most(limit)
         lines = [
-            [*(group_name(*each) for each in zip(by, row.names, strict=True)), *_pieces(row.sums)] for row in shown
+            [*(group_name(*each) for each in zip(by, row.names, strict=True)), *_pieces(row.sums)]
+            for row in (shown if by else ())  # which would be the total
         ]
         if left:
             lines.append([(f"({left} more)", FAINT), *([""] * (len(by) - 1 + len(SAVING_COLUMNS)))])
         lines.append([("total", COST_STYLE), *([""] * (len(by) - 1)), *_pieces(total)])
-        screen.table([*(TableColumn(group, WHO_STYLE) for group in by), *SAVING_COLUMNS], lines)
+        screen.table([*(TableColumn(group, WHO_STYLE) for group in by or ("",)), *SAVING_COLUMNS], lines)
         screen.line("")
     if total.unmetered:
         screen.line(f"{total.unmetered} requests are not metered: what they would have cost directly is not known")
