@@ -46,6 +46,14 @@ async def pool(url: str) -> AsyncIterator[PostgresTransactions]:
     await opened.close()
 
 
+@pytest.fixture
+async def patient(url: str) -> AsyncIterator[DatabaseTransactions]:
+    """Connections of their own, which wait for as long as the default is."""
+    opened = open_transactions(StorageSettings(url=url))
+    yield opened
+    await opened.close()
+
+
 def ask(sql: str) -> Any:
     """A transaction of one question."""
     return lambda connection: result.scalar() if (result := connection.execute(sa.text(sql))).returns_rows else None
@@ -71,7 +79,7 @@ UNTIL_ONE_WAITS = UNTIL.format("EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
 
 
 @contextlib.asynccontextmanager
-async def holding(pool: PostgresTransactions, take: Callable[[sa.Connection], object]) -> AsyncIterator[None]:
+async def holding(pool: DatabaseTransactions, take: Callable[[sa.Connection], object]) -> AsyncIterator[None]:
     """A transaction that has taken a lock, and is committed at the end."""
     executed, done = asyncio.Event(), asyncio.Event()
 
@@ -133,10 +141,12 @@ async def test_what_would_fail_again_is_tried_once(
     assert tried == 1
 
 
-async def test_two_transactions_that_lock_each_other_out_both_come_through(pool: PostgresTransactions) -> None:
+async def test_two_transactions_that_lock_each_other_out_both_come_through(
+    pool: PostgresTransactions, patient: DatabaseTransactions
+) -> None:
     """§3.6: the database ends one of them, and that one is tried again."""
     create = "CREATE TABLE IF NOT EXISTS pairs AS SELECT n, 0 AS seen FROM generate_series(1, 2) AS n"
-    await pool.run(lambda connection: connection.execute(sa.text(create)).close(), write=True)
+    await pool.run(ask(create), write=True)
     both = [asyncio.Event(), asyncio.Event()]
 
     def crossing(first: int, second: int) -> Any:
@@ -149,16 +159,14 @@ async def test_two_transactions_that_lock_each_other_out_both_come_through(pool:
 
         return work
 
-    patient = open_transactions(StorageSettings(url=pool._url.render_as_string(hide_password=False)))
     await asyncio.gather(patient.run(crossing(1, 2), write=True), patient.run(crossing(2, 1), write=True))
     assert await pool.run(ask("SELECT sum(seen) FROM pairs")) == 4
-    await patient.close()
 
 
 async def test_s3_7_a_read_sees_what_was_committed_when_it_began(pool: PostgresTransactions) -> None:
     """In all its statements: what another deletes between two of them was there for both."""
     create = "CREATE TABLE read_twice AS SELECT 7 AS n"
-    await pool.run(lambda connection: connection.execute(sa.text(create)).close(), write=True)
+    await pool.run(ask(create), write=True)
     read, deleted = asyncio.Event(), asyncio.Event()
 
     def twice(connection: sa.Connection) -> list[Any]:
@@ -170,20 +178,20 @@ async def test_s3_7_a_read_sees_what_was_committed_when_it_began(pool: PostgresT
 
     reading = asyncio.create_task(pool.run(twice))
     await read.wait()
-    await pool.run(lambda connection: connection.execute(sa.text("DELETE FROM read_twice")).close(), write=True)
+    await pool.run(ask("DELETE FROM read_twice"), write=True)
     deleted.set()
     assert await reading == [7, 7]
     assert await pool.run(ask("SHOW transaction_isolation"), write=True) == "read committed"
 
 
-async def test_connections_that_the_server_has_closed_fail_nobody(pool: PostgresTransactions) -> None:
+async def test_connections_that_the_server_has_closed_fail_nobody(
+    pool: PostgresTransactions, patient: DatabaseTransactions
+) -> None:
     """§3.6: after a restart of the database the first requests work."""
     before = await fill(pool)
-    admin = open_transactions(StorageSettings(url=pool._url.render_as_string(hide_password=False)))
-    await admin.run(ask(f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {OTHERS}"), write=True)
+    await patient.run(ask(f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {OTHERS}"), write=True)
     after = await asyncio.gather(*(pool.run(ask(HERE), write=n % 2 == 0) for n in range(4 * POOL)))
     assert not before & set(after)
-    await admin.close()
 
 
 async def test_a_connection_cut_within_a_transaction_is_not_the_callers_affair(pool: PostgresTransactions) -> None:
@@ -199,56 +207,37 @@ async def test_a_connection_cut_within_a_transaction_is_not_the_callers_affair(p
     assert await pool.run(work, write=True) == pids[1] != pids[0]
 
 
-async def test_a_statement_prepared_before_a_migration_is_prepared_anew(pool: PostgresTransactions, url: str) -> None:
+async def test_a_statement_prepared_before_a_migration_is_prepared_anew(
+    pool: PostgresTransactions, patient: DatabaseTransactions
+) -> None:
     """§9: a running server goes on when another version changes the type of a column."""
-    await pool.run(_run("CREATE TABLE typed AS SELECT '7'::varchar(9) AS n"), write=True)
-    assert (
-        await asyncio.gather(*(pool.run(ask("SELECT n FROM typed, pg_sleep(0.1)")) for _ in range(POOL)))
-        == ["7"] * POOL
-    )
-    other = open_transactions(StorageSettings(url=url))
-    await other.run(_run("ALTER TABLE typed ALTER n TYPE integer USING n::integer"), write=True)
-    assert (
-        await asyncio.gather(*(pool.run(ask("SELECT n FROM typed, pg_sleep(0.1)")) for _ in range(POOL))) == [7] * POOL
-    )
-    await other.close()
+    await pool.run(ask("CREATE TABLE typed AS SELECT '7'::varchar(9) AS n"), write=True)
+    asked = ask("SELECT n FROM typed, pg_sleep(0.1)")
+    assert await asyncio.gather(*(pool.run(asked) for _ in range(POOL))) == ["7"] * POOL
+    await patient.run(ask("ALTER TABLE typed ALTER n TYPE integer USING n::integer"), write=True)
+    assert await asyncio.gather(*(pool.run(asked) for _ in range(POOL))) == [7] * POOL
 
 
-def _run(sql: str) -> Any:
-    return lambda connection: connection.execute(sa.text(sql)).close()
-
-
-async def test_a_lock_held_for_long_is_waited_for_within_the_timeout_and_once(pool: PostgresTransactions) -> None:
+async def test_a_lock_held_for_long_is_waited_for_within_the_timeout_and_once(
+    pool: PostgresTransactions, patient: DatabaseTransactions
+) -> None:
     """§3.6: storage.timeout, then a 503; whoever waits does not stop those who do not."""
     key = random.getrandbits(60)
-    holder = open_transactions(StorageSettings(url=pool._url.render_as_string(hide_password=False), timeout=20))
-    held, free = asyncio.Event(), asyncio.Event()
-
-    def hold(connection: sa.Connection) -> None:
-        connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({key})"))
-        held.set()
-        while not free.is_set():
-            connection.execute(sa.text("SELECT pg_sleep(0.01)"))
-
-    holding = asyncio.ensure_future(holder.run(hold, write=True))
-    await held.wait()
     attempts = []
 
     def lock(connection: sa.Connection) -> None:
         attempts.append(connection)
         connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({key})"))
 
-    waiting = asyncio.ensure_future(pool.run(lock, write=True))
-    assert await pool.run(ask("SELECT 1")) == 1
-    with pytest.raises(StorageUnavailable) as unavailable:
-        await waiting
+    async with holding(patient, ask(f"SELECT pg_advisory_xact_lock({key})")):
+        waiting = asyncio.ensure_future(pool.run(lock, write=True))
+        assert await pool.run(ask("SELECT 1")) == 1
+        with pytest.raises(StorageUnavailable) as unavailable:
+            await waiting
     assert "lock timeout" in str(unavailable.value.__cause__), "PostgreSQL ended the wait"
     assert await pool.run(ask("SHOW lock_timeout")) == "1s", "storage.timeout"
     assert len(attempts) == 1, "not again for each attempt"
-    free.set()
-    await holding
     await pool.run(ask(f"SELECT pg_advisory_xact_lock({key})"), write=True)
-    await holder.close()
 
 
 async def test_a_pool_that_is_used_up_says_so_in_time_and_gets_free_again(pool: PostgresTransactions) -> None:
@@ -327,7 +316,7 @@ async def test_a_pooler_keeps_nothing_between_transactions(url: str) -> None:
 async def test_s9_a_url_names_a_schema_of_its_own(url: str, said: str) -> None:
     """As libpq has it. It was left out without a word, so that tables were made in the schema of somebody else."""
     apart = open_transactions(StorageSettings(url=f"{url}?options={said}&application_name=own", pool_size=1))
-    await apart.run(lambda connection: connection.execute(sa.text("CREATE SCHEMA IF NOT EXISTS apart")), write=True)
+    await apart.run(ask("CREATE SCHEMA IF NOT EXISTS apart"), write=True)
     assert await apart.run(ask("SELECT current_schema()")) == "apart"
     assert await apart.run(ask("SHOW application_name")) == "own"
     assert await apart.run(ask("SHOW lock_timeout")) != "0"
@@ -338,11 +327,10 @@ async def test_s9_a_url_names_a_schema_of_its_own(url: str, said: str) -> None:
 
 
 async def test_s3_7_a_turn_that_waits_for_its_conversation_holds_back_no_other(
-    pool: PostgresTransactions, url: str, tenant: str
+    pool: PostgresTransactions, patient: DatabaseTransactions, tenant: str
 ) -> None:
     """Nor the sums of the day, which a deletion and a summary change after they have locked the conversation: each of
     the two would wait for the other."""
-    patient = open_transactions(StorageSettings(url=url))
     store = ConversationStore(patient, SystemClock())
     held, free = (f"conv_{tenant}_{name}" for name in ("held", "free"))
     summed = summed_entry(tenant, held)
@@ -354,14 +342,12 @@ async def test_s3_7_a_turn_that_waits_for_its_conversation_holds_back_no_other(
         await store.commit(turn(tenant, free, "now", entry=summed))
         assert not waiting.done()
     await waiting
-    await patient.close()
 
 
 async def test_s13_1_two_deletions_of_what_one_user_said_take_turns(
-    pool: PostgresTransactions, url: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+    pool: PostgresTransactions, patient: DatabaseTransactions, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each changes the user's sums of its process, then looks at those of all: the second waits before it changes."""
-    patient = open_transactions(StorageSettings(url=url))
     store = ConversationStore(patient, SystemClock())
     shard_of: dict[str, int] = {}
     for shard in range(3):
@@ -382,14 +368,12 @@ async def test_s13_1_two_deletions_of_what_one_user_said_take_turns(
             await pool.run(ask(UNTIL.format(waiting)))
         assert await pool.run(ask(row.format(own[-1])), write=True) == 1
     assert await asyncio.gather(*deletions) == [True, True]
-    await patient.close()
 
 
 async def test_s3_6_a_turn_whose_conversation_is_gone_waits_for_deletions_before_it_changes_sums(
-    pool: PostgresTransactions, url: str, tenant: str
+    pool: PostgresTransactions, patient: DatabaseTransactions, tenant: str
 ) -> None:
     """Its bill loses the user's name, too: a deletion that looks at all sums of the user would wait for it."""
-    patient = open_transactions(StorageSettings(url=url))
     store, name = ConversationStore(patient, SystemClock()), f"conv_{tenant}"
     entry = summed_entry(tenant, name, end_user="ann")
     await store.commit(turn(tenant, name, created=True, entry=entry, cached=("digest",)))
@@ -403,14 +387,12 @@ async def test_s3_6_a_turn_whose_conversation_is_gone_waits_for_deletions_before
         cached = f"SELECT 1 FROM cached_contents WHERE tenant = '{tenant}' FOR UPDATE NOWAIT"
         assert await pool.run(ask(cached), write=True) == 1  # what both lock after it
     await asyncio.gather(waiting, deletion)
-    await patient.close()
 
 
 async def test_s3_7_blocks_are_forgotten_of_a_conversation_that_is_locked(
-    pool: PostgresTransactions, url: str, tenant: str
+    pool: PostgresTransactions, patient: DatabaseTransactions, tenant: str
 ) -> None:
     """As other deletions do it: who deletes frames first and then waits for the conversation locks them out."""
-    patient = open_transactions(StorageSettings(url=url))
     store, name = ConversationStore(patient, SystemClock()), f"conv_{tenant}"
     await store.commit(turn(tenant, name, created=True, frame=NewFrame("m", True, PromptFrame())))
     async with holding(pool, ask(f"SELECT id FROM conversations WHERE id = '{name}' FOR UPDATE")):
@@ -420,13 +402,11 @@ async def test_s3_7_blocks_are_forgotten_of_a_conversation_that_is_locked(
             ask(f"SELECT 1 FROM frames WHERE conversation_id = '{name}' FOR UPDATE NOWAIT"), write=True
         )
     await forgetting
-    await patient.close()
 
 
 async def test_s13_a_replay_of_what_is_being_deleted_is_not_found(
-    pool: PostgresTransactions, url: str, tenant: str
+    pool: PostgresTransactions, patient: DatabaseTransactions, tenant: str
 ) -> None:
-    patient = open_transactions(StorageSettings(url=url))
     store, replays = ConversationStore(patient, SystemClock()), ReplayStore(patient, SystemClock())
     name = f"conv_{tenant}"
     await store.commit(turn(tenant, name, created=True))
@@ -436,7 +416,6 @@ async def test_s13_a_replay_of_what_is_being_deleted_is_not_found(
         await pool.run(ask(UNTIL_ONE_WAITS))
     with pytest.raises(ConversationNotFound):
         await waiting
-    await patient.close()
 
 
 async def test_turns_of_many_stores_on_one_conversation_stand_one_behind_the_other(
