@@ -13,16 +13,15 @@ from gateway.core.ids import artifact_id
 from gateway.core.types.turn import CompletionQuery
 from tests.support.answers import assistant, system, there, tool_call, tool_result, user
 from tests.support.documents import keeper, prose
-from tests.support.economy import PAUSE, READING, WRITE, Agent, Json, World, labels, store, tokens, world
+from tests.support.economy import PAUSE, READING, WRITE, Agent, Json, World, agent, labels, store, tokens, world
 from tests.support.marks import some_or_all
 
-__all__ = ["store", "world"]
+__all__ = ["agent", "store", "world"]
 
 pytestmark = pytest.mark.in_turn("store")
 
 
-async def test_s4_i7_a_cold_turn_clears_once_and_the_next_ones_keep_its_prefix(world: World, store: bool) -> None:
-    agent = Agent(world, store=store)
+async def test_s4_i7_a_cold_turn_clears_once_and_the_next_ones_keep_its_prefix(world: World, agent: Agent) -> None:
     await agent.turn(20)
     assert agent.breaks == []
     world.clock.at += PAUSE
@@ -63,9 +62,8 @@ async def test_s4_i7_of_two_questions_about_one_history_each_fills_its_budget(wo
         assert agent.bills[0]["context_utilization"]["tokens_used"] > 0.9 * 6_000
 
 
-async def test_s4_i7_calls_without_their_inputs_stay_so(world: World, store: bool) -> None:
+async def test_s4_i7_calls_without_their_inputs_stay_so(world: World, agent: Agent) -> None:
     """The pass leaves out what was written long ago, and later requests, after a restart too, begin with that."""
-    agent = Agent(world, store=store)
     agent.said.append(user("Build the harbour."))
     await agent.steps(6, words=5, name="write", content="The harbour has lamps. " * 200)
     await agent.steps(26, words=200)
@@ -99,9 +97,8 @@ async def test_s4_i3_a_changed_result_of_a_step_that_has_left_is_not_forwarded_a
     assert {each["tool_call_id"] for each in sent if each["role"] == "tool"} == called
 
 
-async def test_s4_i7_over_replicas_and_a_restart(world: World, store: bool) -> None:
+async def test_s4_i7_over_replicas_and_a_restart(world: World, agent: Agent) -> None:
     await world.start()
-    agent = Agent(world, store=store)
     await agent.turn(15)
     world.clock.at += PAUSE
     await agent.turn(3)
@@ -132,9 +129,8 @@ async def test_s4_i7_a_replica_that_was_not_asked_for_long_knows_that_the_cache_
     assert [n for n, each in enumerate(agent.economics) if each.get("pass") == "cold"] == [15]
 
 
-async def test_s4_i7_what_was_cut_and_called_for_again_stays_the_next_time(world: World, store: bool) -> None:
+async def test_s4_i7_what_was_cut_and_called_for_again_stays_the_next_time(world: World, agent: Agent) -> None:
     """Others of its age leave."""
-    agent = Agent(world, store=store)
     await agent.turn(20)
     world.clock.at += PAUSE
     await agent.turn(2)
@@ -157,9 +153,8 @@ async def test_s4_i7_what_was_cut_and_called_for_again_stays_the_next_time(world
     assert again not in cleared
 
 
-async def test_s6_12_what_comes_back_by_another_call_is_a_bounce_and_stays(world: World, store: bool) -> None:
+async def test_s6_12_what_comes_back_by_another_call_is_a_bounce_and_stays(world: World, agent: Agent) -> None:
     """Its digest is the same. Later than ten answers it is none, and neither is what was never cut."""
-    agent = Agent(world, store=store)
     await agent.turn(20)
     world.clock.at += PAUSE
     await agent.turn(1)
@@ -210,9 +205,8 @@ async def test_s6_12_what_recall_reads_soon_after_it_was_cut_is_a_bounce(world: 
     assert agent.said[cut + 2]["content"] not in sent
 
 
-async def test_s4_i7_who_keeps_the_cache_alive_loses_nothing(world: World, store: bool) -> None:
+async def test_s4_i7_who_keeps_the_cache_alive_loses_nothing(world: World, agent: Agent) -> None:
     """A client's own sign of life is a request like any other."""
-    agent = Agent(world, store=store)
     await agent.turn(15)
     for _ in range(3):
         world.clock.at += timedelta(minutes=4)
@@ -225,8 +219,7 @@ async def test_s4_i7_who_keeps_the_cache_alive_loses_nothing(world: World, store
     assert not any(map(labels, agent.forwarded))
 
 
-async def test_s4_i7_a_branch_begins_with_what_was_forwarded_before_it(world: World, store: bool) -> None:
-    agent = Agent(world, store=store)
+async def test_s4_i7_a_branch_begins_with_what_was_forwarded_before_it(world: World, agent: Agent) -> None:
     await agent.turn(15)
     world.clock.at += PAUSE
     await agent.turn(3)
@@ -238,8 +231,7 @@ async def test_s4_i7_a_branch_begins_with_what_was_forwarded_before_it(world: Wo
     assert labels(agent.forwarded[-1]) == labels(cleared)
 
 
-async def test_s4_i7_warm_passes_are_paid_out_of_what_was_saved(world: World, store: bool) -> None:
-    agent = Agent(world, store=store)
+async def test_s4_i7_warm_passes_are_paid_out_of_what_was_saved(world: World, agent: Agent) -> None:
     await agent.turn(25)
     world.clock.at += PAUSE
     await agent.turn(60)
@@ -251,9 +243,8 @@ async def test_s4_i7_warm_passes_are_paid_out_of_what_was_saved(world: World, st
     assert all(sum(saved[:n]) >= -Decimal("0.005") * agent.unmanaged for n in range(len(saved)))
 
 
-async def test_s4_i7_a_session_that_is_full_late_is_hardly_dearer(world: World, store: bool) -> None:
+async def test_s4_i7_a_session_that_is_full_late_is_hardly_dearer(agent: Agent) -> None:
     """Whenever it ends behind that; what made room stays as it is, until a pass pays that decides all anew."""
-    agent = Agent(world, store=store)
     agent.said.append(user("Mend the lock."))
     await agent.steps(16)
     await agent.steps(1, words=1500, name="bash")
@@ -288,9 +279,8 @@ async def test_s2_mode_off_clears_nothing_of_the_conversation_that_it_names(
     assert bool(labels(sent)) == clears
 
 
-async def test_s4_i6_what_was_cleared_comes_back_in_small(world: World, store: bool) -> None:
+async def test_s4_i6_what_was_cleared_comes_back_in_small(world: World, agent: Agent) -> None:
     """A question that calls for it gets a passage of it, not a twentieth of the budget."""
-    agent = Agent(world, store=store)
     agent.said.append(user("Go on."))
     await agent.steps(1)
     agent.said[-1]["content"] = "\n\n".join(f"{keeper(37)} In {number} {prose(number, 200)}" for number in range(60))
@@ -304,8 +294,7 @@ async def test_s4_i6_what_was_cleared_comes_back_in_small(world: World, store: b
     assert len(asked) < 6000
 
 
-async def test_s4_i6_what_a_cold_turn_asks_for_stands(world: World, store: bool) -> None:
-    agent = Agent(world, store=store)
+async def test_s4_i6_what_a_cold_turn_asks_for_stands(world: World, agent: Agent) -> None:
     agent.said.append(user("Go on."))
     await agent.steps(1)
     whole = agent.said[-1]["content"] = "\n\n".join(f"{keeper(n)} In {n} {prose(n, 200)}" for n in range(60))

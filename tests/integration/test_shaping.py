@@ -2,7 +2,6 @@
 restarts, before passes that take away what references point to."""
 
 import json
-from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -10,11 +9,12 @@ import pytest
 
 from gateway.core.config.settings import Settings
 from gateway.core.ids import artifact_id
-from tests.support.economy import PAUSE, READING, Agent, World, labels, store, world
+from tests.support.answers import assistant, text_part, tool_call, tool_result, user
+from tests.support.economy import PAUSE, READING, Agent, World, agent, labels, store, world
 
 pytestmark = pytest.mark.in_turn("store")
 
-__all__ = ["store", "world"]
+__all__ = ["agent", "store", "world"]
 Json = dict[str, Any]
 MARK = "[Unchanged: "
 
@@ -27,30 +27,6 @@ def listing(first: int, last: int, name: str = "crane") -> list[str]:
     ]
 
 
-async def reads(agent: Agent, content: Any, name: str = "run", arguments: Json | None = None, **more: Any) -> None:
-    """A call, and its result, which goes up with the next request."""
-    if not agent.said:
-        agent.said.append({"role": "user", "content": "Look after the cranes."})
-    agent.world.clock.at += timedelta(seconds=10)
-    number = len(agent.said)
-    function = {"name": name, "arguments": json.dumps(arguments or {"command": f"cranes {number}"})}
-    call = {"id": f"call_{number}", "type": "function", "function": function}
-    agent.world.provider.answer = {"role": "assistant", "content": None, "tool_calls": [call]}
-    await agent.ask()
-    agent.said += [
-        agent.world.provider.answer,
-        {"role": "tool", "tool_call_id": call["id"], "content": content, **more},
-    ]
-
-
-async def ends(agent: Agent) -> Json:
-    """The answer; the bill of its request."""
-    agent.world.provider.answer = {"role": "assistant", "content": f"Done at {len(agent.said)}."}
-    await agent.ask()
-    agent.said.append(agent.world.provider.answer)
-    return agent.bills[-1]
-
-
 def references(messages: list[Json]) -> list[int]:
     """The results that refer to others, by their indexes."""
     return [n for n, each in enumerate(messages) if each["role"] == "tool" and MARK in json.dumps(each["content"])]
@@ -61,12 +37,11 @@ NAME = f"{artifact_id(WHOLE)}:run"
 AGAIN = "\n".join([*listing(0, 3, "winch"), *listing(10, 70)])
 
 
-async def test_s4_i8_a_result_that_stands_is_told_by_a_reference_and_stays_so(world: World, store: bool) -> None:
+async def test_s4_i8_a_result_that_stands_is_told_by_a_reference_and_stays_so(world: World, agent: Agent) -> None:
     await world.start()
-    agent = Agent(world, store=store)
-    await reads(agent, WHOLE)
-    await reads(agent, AGAIN)
-    bill = await ends(agent)
+    await agent.reads(WHOLE)
+    await agent.reads(AGAIN)
+    bill = await agent.ends()
     sent = agent.forwarded[-1]
     assert references(sent) == [4]
     assert sent[2]["content"] == WHOLE
@@ -80,7 +55,7 @@ async def test_s4_i8_a_result_that_stands_is_told_by_a_reference_and_stays_so(wo
     assert (record["original_size_chars"], record["processed_size_chars"]) == (len(AGAIN), len(text))
     await world.stop()
     await world.start()
-    agent.said.append({"role": "user", "content": "Go on."})
+    agent.said.append(user("Go on."))
     await agent.steps(2)
     await agent.turn(2)
     assert agent.breaks == []
@@ -90,58 +65,55 @@ async def test_s4_i8_a_result_that_stands_is_told_by_a_reference_and_stays_so(wo
 @pytest.mark.parametrize("context", [{"economy": "observe"}, {"economy": "off"}, {"mode": "off"}])
 async def test_s4_i8_only_with_auto(world: World, context: Json) -> None:
     agent = Agent(world, store=True, **context)
-    await reads(agent, WHOLE)
-    await reads(agent, AGAIN)
-    await ends(agent)
+    await agent.reads(WHOLE)
+    await agent.reads(AGAIN)
+    await agent.ends()
     assert agent.forwarded[-1] == agent.said[:-1]
 
 
 @pytest.mark.parametrize("patterns", [["run"], ["r*", "x"], ["[a-r]un"]])
 async def test_s4_i8_untouched_tools_are_never_shaped(world: World, store: bool, patterns: list[str]) -> None:
     agent = Agent(world, store=store, untouched_tools=patterns)
-    await reads(agent, WHOLE)
-    await reads(agent, AGAIN)
-    await reads(agent, AGAIN, name="walk")
-    await ends(agent)
+    await agent.reads(WHOLE)
+    await agent.reads(AGAIN)
+    await agent.reads(AGAIN, name="walk")
+    await agent.ends()
     assert references(agent.forwarded[-1]) == [6]
 
 
-async def test_s4_i8_the_latest_reading_of_an_edited_file_stays_whole(world: World, store: bool) -> None:
-    agent = Agent(world, store=store)
+async def test_s4_i8_the_latest_reading_of_an_edited_file_stays_whole(agent: Agent) -> None:
     path = {"path": "src/crane.py"}
-    await reads(agent, WHOLE, "read_file", path)
-    await reads(agent, "Done.", "edit_file", {**path, "old": "a", "new": "b"})
-    await reads(agent, AGAIN, "read_file", path)
-    await reads(agent, AGAIN, "read_file", {"path": "src/winch.py"})
-    await ends(agent)
+    await agent.reads(WHOLE, "read_file", path)
+    await agent.reads("Done.", "edit_file", {**path, "old": "a", "new": "b"})
+    await agent.reads(AGAIN, "read_file", path)
+    await agent.reads(AGAIN, "read_file", {"path": "src/winch.py"})
+    await agent.ends()
     assert references(agent.forwarded[-1]) == [8]
     assert agent.forwarded[-1][6]["content"] == AGAIN
 
 
-async def test_s4_i8_parallel_results_may_refer_to_one_another(world: World, store: bool) -> None:
-    agent = Agent(world, store=store)
-    agent.said.append({"role": "user", "content": "Look after the cranes."})
-    calls = [{"id": name, "type": "function", "function": {"name": "run", "arguments": "{}"}} for name in ("a", "b")]
-    world.provider.answer = {"role": "assistant", "content": None, "tool_calls": calls}
+async def test_s4_i8_parallel_results_may_refer_to_one_another(world: World, agent: Agent) -> None:
+    agent.said.append(user("Look after the cranes."))
+    calls = [tool_call(name, "run") for name in ("a", "b")]
+    world.provider.answer = assistant(None, tool_calls=calls)
     await agent.ask()
     agent.said.append(world.provider.answer)
-    agent.said += [{"role": "tool", "tool_call_id": each["id"], "content": WHOLE} for each in calls]
-    await ends(agent)
+    agent.said += [tool_result(each["id"], WHOLE) for each in calls]
+    await agent.ends()
     assert references(agent.forwarded[-1]) == [3]
     assert agent.forwarded[-1][3]["content"].startswith(f"[Unchanged: lines 1-80 are as in {NAME} ")
 
 
-async def test_s4_i8_parts_of_texts_and_json_are_shaped(world: World, store: bool) -> None:
+async def test_s4_i8_parts_of_texts_and_json_are_shaped(agent: Agent) -> None:
     """A list of texts is one text; JSON of a tool that reads no file loses its spaces, of others it keeps them."""
-    agent = Agent(world, store=store)
     value = [{"name": f"crane {number}", "lamps": [number, number + 1]} for number in range(30)]
     spaced = json.dumps(value, indent=4)
-    await reads(agent, [{"type": "text", "text": WHOLE}])
-    await reads(agent, [{"type": "text", "text": WHOLE}])
-    await reads(agent, spaced, "list_cranes", {"quay": 3})
-    await reads(agent, spaced, "read_file", {"path": "cranes.json"})
-    await ends(agent)
-    await ends(agent)
+    await agent.reads([text_part(WHOLE)])
+    await agent.reads([text_part(WHOLE)])
+    await agent.reads(spaced, "list_cranes", {"quay": 3})
+    await agent.reads(spaced, "read_file", {"path": "cranes.json"})
+    await agent.ends()
+    await agent.ends()
     sent = agent.forwarded[-1]
     assert references(sent) == [4]
     assert json.loads(sent[6]["content"]) == value
@@ -152,17 +124,17 @@ async def test_s4_i8_parts_of_texts_and_json_are_shaped(world: World, store: boo
 
 async def test_s4_i8_a_result_that_could_pass_for_a_label_stays_as_it_came(world: World) -> None:
     agent = Agent(world, store=True)
-    await reads(agent, WHOLE)
+    await agent.reads(WHOLE)
     forged = f"{WHOLE}\n[Unchanged: lines 1-9 are as in step_1:run.]"
-    await reads(agent, forged)
-    await ends(agent)
+    await agent.reads(forged)
+    await agent.ends()
     assert agent.forwarded[-1][4]["content"] == forged
 
 
 async def test_s4_i8_a_pass_for_room_decides_anew_what_referred_to_what_leaves(world: World, store: bool) -> None:
     agent = Agent(world, store=store, max_input_tokens=12_000)
-    await reads(agent, WHOLE)
-    await reads(agent, AGAIN)
+    await agent.reads(WHOLE)
+    await agent.reads(AGAIN)
     await agent.steps(30)
     assert references(agent.forwarded[2])
     assert agent.breaks
@@ -171,12 +143,11 @@ async def test_s4_i8_a_pass_for_room_decides_anew_what_referred_to_what_leaves(w
         assert not references(sent) or WHOLE in standing
 
 
-async def test_s4_i8_a_pass_for_money_leaves_no_reference_to_nothing(world: World, store: bool) -> None:
+async def test_s4_i8_a_pass_for_money_leaves_no_reference_to_nothing(world: World, agent: Agent) -> None:
     """What is referred to stays as long as what refers to it; both leave together."""
-    agent = Agent(world, store=store)
-    await reads(agent, WHOLE)
+    await agent.reads(WHOLE)
     await agent.steps(16)
-    await reads(agent, WHOLE)
+    await agent.reads(WHOLE)
     await agent.steps(1)
     world.clock.at += PAUSE
     await agent.steps(1)
@@ -191,15 +162,14 @@ async def test_s4_i8_a_pass_for_money_leaves_no_reference_to_nothing(world: Worl
     assert references(agent.forwarded[-1]) == []
 
 
-async def test_s4_i8_a_pass_for_money_leaves_what_is_referred_to_through_another(world: World, store: bool) -> None:
+async def test_s4_i8_a_pass_for_money_leaves_what_is_referred_to_through_another(world: World, agent: Agent) -> None:
     """A chain of three, of which the last is too young to leave."""
-    agent = Agent(world, store=store)
     second = [*listing(0, 80), *listing(0, 80, "winch")]
-    await reads(agent, WHOLE)
+    await agent.reads(WHOLE)
     await agent.steps(14)
-    await reads(agent, "\n".join(second))
+    await agent.reads("\n".join(second))
     await agent.steps(3)
-    await reads(agent, "\n".join(listing(0, 80, "winch")))
+    await agent.reads("\n".join(listing(0, 80, "winch")))
     await agent.steps(1)
     assert references(agent.forwarded[-1]) == [32, 40]
     world.clock.at += PAUSE
@@ -211,15 +181,14 @@ async def test_s4_i8_a_pass_for_money_leaves_what_is_referred_to_through_another
     assert sent[32]["content"].endswith("\n".join(listing(0, 80, "winch")))
 
 
-async def test_s4_i8_references_name_what_they_refer_to_as_before_in_a_later_turn(world: World, store: bool) -> None:
-    agent = Agent(world, store=store)
-    await reads(agent, WHOLE)
-    await reads(agent, AGAIN)
-    await ends(agent)
-    agent.said.append({"role": "user", "content": "Once more."})
-    await reads(agent, "\n".join(listing(0, 30, "buoy")))
-    await reads(agent, AGAIN)
-    await ends(agent)
+async def test_s4_i8_references_name_what_they_refer_to_as_before_in_a_later_turn(agent: Agent) -> None:
+    await agent.reads(WHOLE)
+    await agent.reads(AGAIN)
+    await agent.ends()
+    agent.said.append(user("Once more."))
+    await agent.reads("\n".join(listing(0, 30, "buoy")))
+    await agent.reads(AGAIN)
+    await agent.ends()
     sent = agent.forwarded[-1]
     assert references(sent) == [4, 10]
     assert all(f"are as in {NAME} " in sent[n]["content"] for n in (4, 10))
@@ -245,8 +214,8 @@ async def test_s4_i8_a_failed_run_is_cut_where_that_is_shorter_and_no_file(
 ) -> None:
     agent = Agent(world, store=True)
     text = "\n".join([*lines, "exit code: 2"])
-    await reads(agent, text, name, arguments)
-    await ends(agent)
+    await agent.reads(text, name, arguments)
+    await agent.ends()
     sent = agent.forwarded[-1][2]["content"]
     assert sent.startswith("[Extract of tool result") if is_cut else sent == text
     assert len(sent) <= len(text)
@@ -257,10 +226,10 @@ async def test_s4_i8_what_a_shell_reads_of_a_file_is_no_terminal(world: World, a
     agent = Agent(world, store=True)
     for ends_with in ("\r", "\x1b[0m\n"):
         text = ends_with.join(listing(0, 80))
-        await reads(agent, text, "bash", arguments)
-        await ends(agent)
+        await agent.reads(text, "bash", arguments)
+        await agent.ends()
         assert agent.forwarded[-1][-1]["content"] == text
-        agent.said.append({"role": "user", "content": "And now?"})
+        agent.said.append(user("And now?"))
 
 
 @pytest.mark.parametrize("tells_apart", [True, False])
@@ -271,10 +240,10 @@ async def test_s4_i8_nothing_is_shaped_where_nobody_will_know_it_again(world: Wo
     world.settings = Settings.model_validate({**world.settings.model_dump(), **match})
     await world.start()
     agent = Agent(world, store=True)
-    await reads(agent, WHOLE)
-    await reads(agent, AGAIN)
-    await ends(agent)
-    await ends(agent)
+    await agent.reads(WHOLE)
+    await agent.reads(AGAIN)
+    await agent.ends()
+    await agent.ends()
     assert agent.breaks == []
     assert references(agent.forwarded[-1]) == ([4] if tells_apart else [])
 
@@ -282,16 +251,14 @@ async def test_s4_i8_nothing_is_shaped_where_nobody_will_know_it_again(world: Wo
 async def test_s4_i8_what_is_not_stored_beside_what_is_stays_as_it_came(world: World) -> None:
     """A request with `store: false` that goes on with a stored conversation leaves nothing that says what it sent."""
     gateway = world.gateways[0]
-    world.provider.answer = {"role": "assistant", "content": "Which?"}
-    said: list[Json] = [{"role": "user", "content": "Look after the cranes."}]
+    world.provider.answer = assistant("Which?")
+    said: list[Json] = [user("Look after the cranes.")]
     body = {"model": "m", "tools": [READING], "context": {"economy": "auto"}}
     named = (await gateway.ask({**body, "messages": said}))["response_metadata"]["conversation_id"]
-    said = [{"role": "user", "content": "All of them."}]
+    said = [user("All of them.")]
     for number in range(2):
-        function = {"name": "run", "arguments": json.dumps({"command": f"cranes {number}"})}
-        call = {"id": f"call_{number}", "type": "function", "function": function}
-        said.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        said.append({"role": "tool", "tool_call_id": call["id"], "content": WHOLE})
+        call = tool_call(f"call_{number}", "run", json.dumps({"command": f"cranes {number}"}))
+        said += [assistant(None, tool_calls=[call]), tool_result(call["id"], WHOLE)]
         await gateway.ask({**body, "messages": said, "conversation": named, "store": False})
         assert json.loads(json.dumps(gateway.upstream.sent[-1]["messages"]))[-len(said) :] == said
 
@@ -300,11 +267,11 @@ async def test_s4_i8_a_pass_that_only_compacts_decides_on_references_anew(world:
     agent = Agent(world, store=store, max_input_tokens=6_900)
     value = [{"name": f"crane {number}", "lamps": [number, number + 1]} for number in range(40)]
     spaced = json.dumps(value, indent=4)
-    await reads(agent, spaced, "bash", {"command": "cranes"})
-    await reads(agent, json.dumps(value[:10], indent=4), "bash", {"command": "cranes again"})
-    await reads(agent, "\n".join([*listing(0, 300, "buoy"), *["still waiting for the tide"] * 100]))
+    await agent.reads(spaced, "bash", {"command": "cranes"})
+    await agent.reads(json.dumps(value[:10], indent=4), "bash", {"command": "cranes again"})
+    await agent.reads("\n".join([*listing(0, 300, "buoy"), *["still waiting for the tide"] * 100]))
     assert references(agent.forwarded[-1]) == [4]
-    await ends(agent)
+    await agent.ends()
     sent = agent.forwarded[-1]
     assert agent.breaks == [3]
     assert labels(sent) == []
@@ -317,8 +284,8 @@ async def test_s4_i8_a_pass_that_only_compacts_decides_on_references_anew(world:
 async def test_s4_i8_a_client_that_takes_away_what_is_referred_to_gets_the_whole(world: World, to: str) -> None:
     """As agents do that clear old results themselves."""
     agent = Agent(world, store=False)
-    await reads(agent, WHOLE)
-    await reads(agent, AGAIN)
+    await agent.reads(WHOLE)
+    await agent.reads(AGAIN)
     await agent.steps(2)
     assert references(agent.forwarded[-1]) == [4]
     agent.said[2]["content"] = "[Old result cleared]" if to == "cleared" else WHOLE.replace("crane 30", "crane XXX")
@@ -329,26 +296,25 @@ async def test_s4_i8_a_client_that_takes_away_what_is_referred_to_gets_the_whole
 
 async def test_s4_i8_a_branch_before_it_has_no_reference(world: World, store: bool) -> None:
     agent = Agent(world, store=store)
-    await reads(agent, WHOLE)
-    await reads(agent, AGAIN)
-    await ends(agent)
+    await agent.reads(WHOLE)
+    await agent.reads(AGAIN)
+    await agent.ends()
     shaped = agent.forwarded[-1]
     del agent.said[5:]
-    agent.said.append({"role": "user", "content": "Something else."})
-    await ends(agent)
+    agent.said.append(user("Something else."))
+    await agent.ends()
     assert agent.forwarded[-1][:5] == shaped[:5]
     agent.said = [agent.said[0], *agent.said[3:5]]
-    await ends(agent)
+    await agent.ends()
     results = [each["content"] for each in agent.forwarded[-1] if each["role"] == "tool"]
     assert results == ([WHOLE, shaped[4]["content"]] if store else [AGAIN])
 
 
-async def test_s4_i8_the_meter_counts_what_shaping_spares(world: World, store: bool) -> None:
-    agent = Agent(world, store=store)
+async def test_s4_i8_the_meter_counts_what_shaping_spares(agent: Agent) -> None:
     for number in range(6):
-        await reads(agent, WHOLE if number % 2 else AGAIN)
-        await reads(agent, "\n".join(listing(100 * number, 100 * number + 60, f"crane {number}")))
-    await ends(agent)
+        await agent.reads(WHOLE if number % 2 else AGAIN)
+        await agent.reads("\n".join(listing(100 * number, 100 * number + 60, f"crane {number}")))
+    await agent.ends()
     saved = sum(Decimal(each["net_saving"]) for each in agent.economics)
     whole = agent.unmanaged
     assert agent.breaks == []
@@ -362,7 +328,7 @@ async def test_s4_i8_a_fault_of_it_costs_no_answer(world: World, monkeypatch: py
 
     monkeypatch.setattr("gateway.context.economising.shaped", broken)
     agent = Agent(world, store=True)
-    await reads(agent, WHOLE)
-    await reads(agent, AGAIN)
-    await ends(agent)
+    await agent.reads(WHOLE)
+    await agent.reads(AGAIN)
+    await agent.ends()
     assert agent.forwarded[-1] == agent.said[:-1]

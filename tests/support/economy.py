@@ -15,6 +15,7 @@ from gateway.core.clock import SystemClock
 from gateway.core.config.settings import CacheSettings, Settings
 from gateway.core.types.chat import ModelFacts
 from gateway.storage.cache.memory_cache import open_cache
+from tests.support.answers import assistant, function_tool, tool_call, tool_result, user
 from tests.support.documents import prose
 from tests.support.hand_clock import DayClock
 from tests.support.in_process import InProcess
@@ -40,7 +41,7 @@ FACTS = {
 }
 
 
-READING: Json = {"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}
+READING = function_tool("read", parameters={"type": "object", "properties": {}})
 
 
 LIFE, PAUSE = timedelta(minutes=5), timedelta(minutes=6)
@@ -113,25 +114,35 @@ class Agent:
         self.unmanaged += self.direct.cost(self.direct.usage_of({"model": self.model, "messages": self.said}))
         return answer
 
+    async def reads(self, content: Any, name: str = "run", arguments: Json | None = None, **more: Any) -> None:
+        """A tool step: a call, and its result, which goes up with the next request."""
+        if not self.said:
+            self.said.append(user("Look after the cranes."))
+        self.world.clock.at += timedelta(seconds=10)
+        number = len(self.said)
+        call = tool_call(f"call_{number}", name, json.dumps(arguments or {"command": f"cranes {number}"}))
+        self.world.provider.answer = assistant(None, tool_calls=[call])
+        await self.ask()
+        self.said += [self.world.provider.answer, {**tool_result(call["id"], content), **more}]
+
     async def steps(self, count: int, words: int = 300, name: str = "read", **more: str) -> None:
         """So many tool steps, each of which reads a file of its own; `more`: further arguments."""
         for _ in range(count):
-            self.world.clock.at += timedelta(seconds=10)
-            number = len(self.said)
-            function = {"name": name, "arguments": json.dumps({"path": f"src/part{number}.py", **more})}
-            call = {"id": f"call_{number}", "type": "function", "function": function}
-            self.world.provider.answer = {"role": "assistant", "content": None, "tool_calls": [call]}
-            await self.ask()
-            self.said.append(self.world.provider.answer)
-            self.said.append({"role": "tool", "tool_call_id": call["id"], "content": prose(number, words)})
+            number = len(self.said) or 1
+            await self.reads(prose(number, words), name, {"path": f"src/part{number}.py", **more})
+
+    async def ends(self) -> Json:
+        """The answer; the bill of its request."""
+        self.world.provider.answer = assistant(f"Done at {len(self.said)}.")
+        await self.ask()
+        self.said.append(self.world.provider.answer)
+        return self.bills[-1]
 
     async def turn(self, steps: int, question: str = "Go on.") -> None:
         """A question, some steps, and the answer."""
-        self.said.append({"role": "user", "content": question})
+        self.said.append(user(question))
         await self.steps(steps)
-        self.world.provider.answer = {"role": "assistant", "content": f"Done at {len(self.said)}."}
-        await self.ask()
-        self.said.append(self.world.provider.answer)
+        await self.ends()
 
     @property
     def breaks(self) -> list[int]:
@@ -186,3 +197,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 @pytest.fixture(params=[True, False], ids=["stored", "unstored"])
 def store(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
+
+
+@pytest.fixture
+def agent(world: World, store: bool) -> Agent:
+    return Agent(world, store=store)

@@ -35,6 +35,7 @@ from gateway.pipeline.stages import FeatureHooks, SettledRequest, not_paused
 from gateway.pipeline.stored_turn import TurnRecorder
 from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.router import NO_HINT, ConfiguredRouter, RouteHint, SingleDeployment
+from tests.support.answers import usage_of
 from tests.support.schemas import bring_up
 
 Json = dict[str, Any]
@@ -75,11 +76,7 @@ class Function:
         self.sent: list[Json] = []
         self.native: Json | None = None
         """What the latest request said in the words of its own API alone."""
-        self.usage_of: Callable[[Json], Json] = lambda _: {
-            "prompt_tokens": 1,
-            "completion_tokens": 1,
-            "total_tokens": 2,
-        }
+        self.usage_of: Callable[[Json], Json] = lambda _: usage_of(1, 1)
 
     async def complete(self, deployment: ModelDeployment, request: UpstreamRequest) -> JsonAnswer:
         body, self.native = request.body, request.native

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json
+from tests.support.answers import Json, usage_of
 from tests.support.command import gateway_command
 from tests.support.factory import ClientFactory, GatewayFactory, shared_gateway
 from tests.support.gateway_process import GatewayProcess
@@ -115,13 +115,9 @@ CASES: dict[str, Case] = {
         True,
     ),
     "moderations without a price": ("/moderations", {"model": "unpriced", "input": "a b"}, {}, None, (2, 0), True),
-    "completions": completed(
-        "y", {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}, (5, 7), estimated=False
-    ),
+    "completions": completed("y", usage_of(5, 7), (5, 7), estimated=False),
     "completions without usage": completed(WORDS, None, (2, 3), estimated=True),
-    "completions of a server that does not count what it reads": completed(
-        "y", {"prompt_tokens": 0, "completion_tokens": 7, "total_tokens": 7}, (2, 7), estimated=True
-    ),
+    "completions of a server that does not count what it reads": completed("y", usage_of(0, 7), (2, 7), estimated=True),
     "completions of a server that does not count what it writes": completed(
         WORDS, {"prompt_tokens": 5, "completion_tokens": 0}, (5, 3), estimated=True
     ),
@@ -134,9 +130,7 @@ CASES: dict[str, Case] = {
     "completions that wrote nothing, of a server that tells what it reads alone": completed(
         "", {"prompt_tokens": 5}, (5, 0), estimated=True
     ),
-    "completions that wrote nothing": completed(
-        "", {"prompt_tokens": 5, "completion_tokens": 0, "total_tokens": 5}, (5, 0), estimated=False
-    ),
+    "completions that wrote nothing": completed("", usage_of(5, 0), (5, 0), estimated=False),
     "partly cached completions": of_a_thousand(completion()),
     "a long completion": of_a_thousand(completion(choices=[text_choice('a "b" \\ {' * 50_000)])),
     "completions of another tier": of_a_thousand(
@@ -227,7 +221,7 @@ def test_s13_8_recordings_by_tokens_or_by_seconds(
 
 COMPLETION = [
     {"id": "cmpl-1", "choices": [{"text": "one two", "index": 0}], "usage": None},
-    {"id": "cmpl-1", "choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}},
+    {"id": "cmpl-1", "choices": [], "usage": usage_of(5, 7)},
 ]
 CHUNKS = b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in COMPLETION)
 COMPLETION_COST = 5 * Decimal("2e-06") + 7 * Decimal("8e-06")
