@@ -1,9 +1,11 @@
 """What the tests of providers through litellm share: the adapter over a client that respx watches."""
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import httpx
+import respx
 
 from gateway.core.config.settings import Settings
 from gateway.core.formats.stream_record import StreamRecord
@@ -53,3 +55,31 @@ async def streamed(at: ModelDeployment, *messages: Json, **fields: Any) -> tuple
         record.add(chunk)
     (choice,) = record.completion()["choices"]
     return choice, record.usage or {}
+
+
+def as_stream(pieces: Iterable[bytes], kind: str = "text/event-stream") -> httpx.Response:
+    """A streamed answer of a provider's."""
+    return httpx.Response(200, headers={"content-type": kind}, content=b"".join(pieces))
+
+
+def asking(model: str, events: Callable[[Json], list[bytes]]) -> Callable[..., Awaitable[tuple[Json, Json]]]:
+    """Asks this model, whose provider gives an answer, whole or as these events; its choice and usage."""
+
+    async def ask(
+        provider: respx.Route, answer: Json, stream: bool, *messages: Json, **fields: Any
+    ) -> tuple[Json, Json]:
+        at = deployment(model)
+        if stream:
+            provider.mock(as_stream(events(answer)))
+            return await streamed(at, *messages, **fields)
+        provider.mock(httpx.Response(200, json=answer))
+        found = (await complete(at, *messages, **fields)).body
+        return found["choices"][0], found["usage"]
+
+    return ask
+
+
+def sent(provider: respx.Route) -> Json:
+    """The body that went up last."""
+    found: Json = json.loads(provider.calls.last.request.content)
+    return found

@@ -10,12 +10,26 @@ import respx
 from gateway.core import errors
 from gateway.core.types.upstreams import UpstreamRequest
 from gateway.upstream.litellm.provider import LitellmUpstream
-from tests.integration.litellm_calls import ASK, LIBRARY, TOOLS, Json, chunks, complete, deployment, streamed
+from tests.integration.litellm_calls import (
+    ASK,
+    LIBRARY,
+    TOOLS,
+    Json,
+    as_stream,
+    asking,
+    chunks,
+    complete,
+    deployment,
+    sent,
+    streamed,
+)
 from tests.support import anthropic_wire as wire
-from tests.support.answers import image_part, text_part, tool_call, tool_result
+from tests.support.answers import assistant, image_part, system, text_part, tool_call, tool_result, user
 
 URL = "https://api.anthropic.com/v1/messages"
 SONNET = "anthropic/claude-sonnet-4-5"
+WORDS = wire.message(wire.text("Rain."))
+ask = asking(SONNET, wire.events)
 
 
 @pytest.fixture
@@ -25,32 +39,11 @@ def provider() -> Any:
         yield router.post(URL)
 
 
-def as_stream(answer: Json) -> httpx.Response:
-    return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=b"".join(wire.events(answer)))
-
-
-def sent(provider: respx.Route) -> Json:
-    found: Json = json.loads(provider.calls.last.request.content)
-    return found
-
-
-async def ask(provider: respx.Route, answer: Json, stream: bool, *messages: Json, **fields: Any) -> tuple[Json, Json]:
-    """An answer's choice and usage, whole or put together from a stream."""
-    at = deployment(SONNET)
-    if stream:
-        provider.mock(as_stream(answer))
-        return await streamed(at, *messages, **fields)
-    provider.mock(httpx.Response(200, json=answer))
-    found = (await complete(at, *messages, **fields)).body
-    return found["choices"][0], found["usage"]
-
-
 @pytest.mark.parametrize("stream", [False, True])
 async def test_s1_text(provider: respx.Route, stream: bool) -> None:
     """§1: a chat goes up in the provider's own protocol, with its key, and comes back in OpenAI's."""
-    system = {"role": "system", "content": "Be brief."}
     answer = wire.message(wire.text("Rain, 12 degrees."))
-    choice, usage = await ask(provider, answer, stream, system, ASK, temperature=0.5, max_tokens=100)
+    choice, usage = await ask(provider, answer, stream, system("Be brief."), ASK, temperature=0.5, max_tokens=100)
     assert choice["message"] == {"role": "assistant", "content": "Rain, 12 degrees."}
     assert choice["finish_reason"] == "stop"
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (10, 5, 15)
@@ -58,7 +51,7 @@ async def test_s1_text(provider: respx.Route, stream: bool) -> None:
     body = sent(provider)
     assert body["model"] == "claude-sonnet-4-5"
     assert body["system"] == [text_part("Be brief.")]
-    assert body["messages"] == [{"role": "user", "content": [text_part(ASK["content"])]}]
+    assert body["messages"] == [user([text_part(ASK["content"])])]
     assert (body["temperature"], body["max_tokens"], body.get("stream", False)) == (0.5, 100, stream)
     assert provider.call_count == 1
 
@@ -110,15 +103,14 @@ async def test_s1_thoughts_go_up_again_as_they_came(provider: respx.Route, strea
     results = [tool_result(i, "12 degrees") for i in ("toolu_1", "toolu_2")]
     final = wire.message(wire.text("12 degrees."))
     await ask(provider, final, stream, ASK, choice["message"], *results, tools=TOOLS)
-    _, assistant, user = sent(provider)["messages"]
-    assert assistant == {"role": "assistant", "content": answer["content"]}
-    assert [part["tool_use_id"] for part in user["content"]] == ["toolu_1", "toolu_2"]
+    _, said, told = sent(provider)["messages"]
+    assert said == assistant(answer["content"])
+    assert [part["tool_use_id"] for part in told["content"]] == ["toolu_1", "toolu_2"]
 
 
 def calling(*ids: str, **more: Any) -> Json:
     """An answer that calls a tool by these ids, as a local server may have given them."""
-    calls = [tool_call(i, "clock") for i in ids]
-    return {"role": "assistant", "content": None, "tool_calls": calls, **more}
+    return assistant(None, tool_calls=[tool_call(i, "clock") for i in ids]) | more
 
 
 def results(*ids: str) -> list[Json]:
@@ -135,7 +127,7 @@ async def test_s4_i3_calls_of_other_servers_that_share_an_id_stay_pairs(
 ) -> None:
     """Anthropic refuses an id that two calls have; each result belongs to its own call."""
     said = [each for ids in steps for each in (calling(*ids), *results(*ids))]
-    await ask(provider, wire.message(wire.text("Late.")), False, ASK, *said, tools=TOOLS)
+    await ask(provider, WORDS, False, ASK, *said, tools=TOOLS)
     _, *turns = sent(provider)["messages"]
     called = [block["id"] for turn in turns[::2] for block in turn["content"]]
     answered = [block["tool_use_id"] for turn in turns[1::2] for block in turn["content"]]
@@ -159,23 +151,18 @@ async def test_s1_refusals_of_other_models_go_up_as_what_they_said(
 ) -> None:
     """Anthropic has no field for them."""
     said = {"role": "assistant", **answer}
-    await ask(provider, wire.message(wire.text("Well.")), False, ASK, said, {"role": "user", "content": "Why?"})
+    await ask(provider, WORDS, False, ASK, said, user("Why?"))
     assert [block["text"] for block in sent(provider)["messages"][1]["content"]] == expected
 
 
 async def test_s1_nothing_is_put_in_the_place_of_blank_texts(provider: respx.Route) -> None:
     """Nobody said what litellm would put there."""
     blank, parts = text_part(""), [text_part("And now?")]
-    said: list[Json] = [
-        {"role": "assistant", "content": ""},
-        {"role": "user", "content": [blank, *parts]},
-        calling("c", content=" "),
-    ]
+    said = [assistant(""), user([blank, *parts]), calling("c", content=" ")]
     for told, meant in (([blank, *parts], parts), ([blank], [])):
-        result = {"role": "tool", "tool_call_id": "c", "content": told}
-        await ask(provider, wire.message(wire.text("Late.")), False, ASK, *said, result, tools=TOOLS)
-        user, answer, results = sent(provider)["messages"]
-        assert user["content"] == [text_part(ASK["content"]), *parts]
+        await ask(provider, WORDS, False, ASK, *said, tool_result("c", told), tools=TOOLS)
+        asked, answer, results = sent(provider)["messages"]
+        assert asked["content"] == [text_part(ASK["content"]), *parts]
         assert [block["type"] for block in answer["content"]] == ["tool_use"]
         assert (results["content"][0]["content"] or []) == meant
 
@@ -195,7 +182,7 @@ async def test_s1_what_the_model_cannot_take_is_refused_and_not_left_out(
     content = [part, text_part("What is said there?")]
     asked = [ASK, calling("c"), {**results("c")[0], "content": content}]
     with pytest.raises(errors.InvalidRequest) as caught:
-        await complete(deployment(SONNET), *(asked if in_result else [{"role": "user", "content": content}]))
+        await complete(deployment(SONNET), *(asked if in_result else [user(content)]))
     assert caught.value.code == "unsupported_parameter"
     assert caught.value.param == ("messages[2].content[0]" if in_result else "messages[0].content[0]")
     assert not provider.called
@@ -204,7 +191,7 @@ async def test_s1_what_the_model_cannot_take_is_refused_and_not_left_out(
 @pytest.mark.parametrize("words", [[], ["lit"]])
 async def test_s1_a_streams_first_chunk_alone_has_the_role(provider: respx.Route, words: list[str]) -> None:
     """Also where Claude has nothing to add to a tool's result: SDKs take the message's role from there."""
-    provider.mock(as_stream(wire.message(*map(wire.text, words))))
+    provider.mock(as_stream(wire.events(wire.message(*map(wire.text, words)))))
     parts = [part async for part in chunks(deployment(SONNET), ASK)]
     first, *others = [choice["delta"].get("role") for part in parts for choice in part["choices"]]
     assert (first, any(others)) == ("assistant", False)
@@ -215,7 +202,7 @@ async def test_s1_9_a_streamed_call_without_a_piece_of_arguments_has_an_empty_ob
     bare = wire.events(wire.message(wire.tool_use("toolu_1", "clock"), stop="tool_use"))
     pieces = [each for each in bare if b"content_block_delta" not in each]
     assert len(pieces) < len(bare)
-    provider.mock(httpx.Response(200, headers={"content-type": "text/event-stream"}, content=b"".join(pieces)))
+    provider.mock(as_stream(pieces))
     choice, _ = await streamed(deployment(SONNET), tools=TOOLS)
     assert [call["function"]["arguments"] for call in choice["message"]["tool_calls"]] == ["{}"]
 
@@ -234,7 +221,7 @@ async def test_s1_9_a_call_that_was_cut_off_goes_up_again(provider: respx.Route,
     ):
         call = tool_call("toolu_1", "weather", arguments)
         told = tool_result("toolu_1", "no such city")
-        said = {"role": "assistant", "content": None, "tool_calls": [call]}
+        said = assistant(None, tool_calls=[call])
         await ask(provider, wire.CALLS, stream, ASK, said, told, tools=TOOLS)
         (block,) = sent(provider)["messages"][1]["content"]
         assert (block["id"], block["input"]) == ("toolu_1", meant)
@@ -254,10 +241,8 @@ async def test_s6_cached_tokens_are_part_of_the_prompt_once(provider: respx.Rout
 
 async def test_s1_pictures_and_cache_control_go_up(provider: respx.Route) -> None:
     """§1, §4 I7: image parts and the client's `cache_control` survive the translation."""
-    provider.mock(httpx.Response(200, json=wire.message(wire.text("A lamp."))))
-    image = image_part("data:image/png;base64,aGk=")
     marked = text_part("What is this?", cache_control={"type": "ephemeral"})
-    await complete(deployment(SONNET), {"role": "user", "content": [image, marked]})
+    await ask(provider, WORDS, False, user([image_part("data:image/png;base64,aGk="), marked]))
     picture, words = sent(provider)["messages"][0]["content"]
     assert picture["source"] == {"type": "base64", "media_type": "image/png", "data": "aGk="}
     assert words == marked
@@ -265,8 +250,7 @@ async def test_s1_pictures_and_cache_control_go_up(provider: respx.Route) -> Non
 
 async def test_s1_unknown_fields_go_up(provider: respx.Route) -> None:
     """§1: what litellm does not know is the provider's to judge."""
-    provider.mock(httpx.Response(200, json=wire.message(wire.text("x"))))
-    await complete(deployment(SONNET), top_k=5, context_management={"edits": []})
+    await ask(provider, WORDS, False, top_k=5, context_management={"edits": []})
     assert (sent(provider)["top_k"], sent(provider)["context_management"]) == (5, {"edits": []})
 
 
@@ -299,12 +283,9 @@ async def test_s8_a_client_cannot_set_what_is_the_operators(provider: respx.Rout
         ),
         ({"response_format": "x"}, "response_format"),
         ({"messages": [{"role": "system", "content": "x"}]}, "messages"),
-        ({"messages": [{"role": "user", "content": [{"type": "odd"}]}]}, "messages[0].content[0]"),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": None}]}]},
-            "messages[0].content[0]",
-        ),
-        ({"messages": [{"role": "user", "content": [image_part("x")]}]}, "messages[0].content[0]"),
+        ({"messages": [user([{"type": "odd"}])]}, "messages[0].content[0]"),
+        ({"messages": [user([{"type": "image_url", "image_url": None}])]}, "messages[0].content[0]"),
+        ({"messages": [user([image_part("x")])]}, "messages[0].content[0]"),
     ],
 )
 async def test_s7_1_what_litellm_cannot_translate_is_a_400_that_names_the_field(
@@ -324,8 +305,7 @@ async def test_s1_hints_that_change_no_answer_do_not_go_to_a_provider_that_lacks
     provider: respx.Route, hint: str
 ) -> None:
     """They name the user and the cache here, too, and Codex sends one with every request."""
-    provider.mock(httpx.Response(200, json=wire.message(wire.text("x"))))
-    await complete(deployment(SONNET), **{hint: "24h"})
+    await ask(provider, WORDS, False, **{hint: "24h"})
     assert hint not in sent(provider)
 
 
@@ -335,8 +315,7 @@ async def test_s1_hints_that_change_no_answer_do_not_go_to_a_provider_that_lacks
 )
 async def test_s12_7_sampling_that_openai_takes_is_fitted(provider: respx.Route, asked: Json, fitting: Json) -> None:
     """Else Claude's 400 would be what a client gets whose own model failed."""
-    provider.mock(httpx.Response(200, json=wire.message(wire.text("x"))))
-    await complete(deployment(SONNET), **asked)
+    await ask(provider, WORDS, False, **asked)
     assert {name: sent(provider).get(name) for name in ("temperature", "top_p") if name in sent(provider)} == fitting
 
 
@@ -404,7 +383,7 @@ async def test_s7_a_connection_that_failed_is_tried_once_more(provider: respx.Ro
     answer = wire.message(wire.text("x"))
     provider.side_effect = [
         httpx.ConnectError("refused"),
-        as_stream(answer) if stream else httpx.Response(200, json=answer),
+        as_stream(wire.events(answer)) if stream else httpx.Response(200, json=answer),
     ]
     await (streamed if stream else complete)(deployment(SONNET))
     assert provider.call_count == 2
@@ -418,8 +397,7 @@ async def test_s7_a_connection_that_failed_is_tried_once_more(provider: respx.Ro
 async def test_s7_a_stream_that_breaks_off_has_no_clean_end(provider: respx.Route, left_out: int) -> None:
     """§7: litellm would make up a `stop`; without the provider's own reason the stream was interrupted."""
     events = wire.events(wire.message(wire.THOUGHT, wire.text("Let me look.")))
-    stream = {"content-type": "text/event-stream"}
-    provider.mock(httpx.Response(200, headers=stream, content=b"".join(events[:-left_out])))
+    provider.mock(as_stream(events[:-left_out]))
     if left_out == 1:  # `message_stop` says nothing new
         choice, _ = await streamed(deployment(SONNET))
         assert choice["finish_reason"] == "stop"
@@ -430,9 +408,8 @@ async def test_s7_a_stream_that_breaks_off_has_no_clean_end(provider: respx.Rout
 
 async def test_s12_2_a_stream_that_breaks_off_at_once_is_a_fault_of_the_call(provider: respx.Route) -> None:
     """§12.2: nothing has reached the client, so that another target may still be asked."""
-    stream = {"content-type": "text/event-stream"}
     begun = wire.events(wire.message(wire.text("Let me look.")))[0]
-    provider.mock(httpx.Response(200, headers=stream, content=begun))
+    provider.mock(as_stream([begun]))
     at = deployment(SONNET)
     async with httpx.AsyncClient() as client:
         asked = UpstreamRequest({"model": at.provider_model, "messages": [ASK]})
@@ -445,8 +422,7 @@ async def test_s7_an_error_event_in_a_stream(provider: respx.Route) -> None:
     """§7: what the provider says in the middle of a stream is told with its own words."""
     events = wire.events(wire.message(wire.text("Let me look.")))
     broken = [*events[:3], wire.event(wire.error("overloaded_error", "Overloaded"))]
-    stream = {"content-type": "text/event-stream"}
-    provider.mock(httpx.Response(200, headers=stream, content=b"".join(broken)))
+    provider.mock(as_stream(broken))
     with pytest.raises(errors.UpstreamRefused, match="Overloaded") as caught:
         await streamed(deployment(SONNET))
     assert caught.value.status >= 500
@@ -457,7 +433,7 @@ async def test_s7_an_error_event_in_a_stream(provider: respx.Route) -> None:
 async def test_s7_an_answer_that_is_none(provider: respx.Route, stream: bool, content: bytes) -> None:
     """§7: HTML, nothing, or half an object with status 200 is an upstream fault, not a 500."""
     kind = "text/event-stream" if stream else "application/json"
-    provider.mock(httpx.Response(200, headers={"content-type": kind}, content=content))
+    provider.mock(as_stream([content], kind))
     with pytest.raises((errors.UpstreamInvalidResponse, errors.UpstreamInterrupted)) as caught:
         await (streamed if stream else complete)(deployment(SONNET))
     assert caught.value.status == 502
@@ -486,7 +462,7 @@ async def test_s8_the_clients_own_key_goes_up(provider: respx.Route, monkeypatch
 async def test_s1_a_field_of_null_says_nothing(provider: respx.Route) -> None:
     """Clients send it for what they leave out."""
     names = ("web_search_options", "tools", "tool_choice", "response_format", "stop", "temperature", "reasoning_effort")
-    await ask(provider, wire.message(wire.text("Rain.")), False, ASK, **dict.fromkeys(names))
+    await ask(provider, WORDS, False, ASK, **dict.fromkeys(names))
     assert sent(provider).keys() == {"model", "messages", "max_tokens"}
 
 
@@ -499,7 +475,7 @@ async def test_s10_9_an_effort_fits_below_the_limit_of_the_answer(
     provider: respx.Route, field: str, effort: str, most: int, budget: int | None
 ) -> None:
     """§10.9: Anthropic refuses a budget of thinking that is not below it, or is less than 1,024."""
-    await ask(provider, wire.message(wire.text("Rain.")), False, ASK, **{field: most, "reasoning_effort": effort})
+    await ask(provider, WORDS, False, ASK, **{field: most, "reasoning_effort": effort})
     assert sent(provider)["max_tokens"] == most
     assert sent(provider).get("thinking") == (budget and {"type": "enabled", "budget_tokens": budget})
 
@@ -514,7 +490,7 @@ async def test_s1_legacy_calls_and_their_results_stay_pairs(provider: respx.Rout
     """§1, §4 I3: in order, where a function is called again."""
     call = {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}}
     said = [ASK, call, {"role": "function", "name": "look", "content": "a boat"}]
-    await ask(provider, wire.message(wire.text("Rain.")), False, *said, *said)
+    await ask(provider, WORDS, False, *said, *said)
     _, *turns = sent(provider)["messages"]
     named = [turn["content"][0].get("id") or turn["content"][0]["tool_use_id"] for turn in turns]
     assert named == ["look", "look", "look_2", "look_2"]
@@ -529,8 +505,7 @@ async def test_s7_a_field_that_litellm_cannot_read_is_a_400(provider: respx.Rout
 
 async def test_s7_messages_that_cannot_be_translated_are_a_400(provider: respx.Route) -> None:
     """§7: bad input is never a 5xx."""
-    image = image_part("data:image/png,nothing")
     with pytest.raises(errors.InvalidRequest) as caught:
-        await complete(deployment(SONNET), {"role": "user", "content": [image]})
+        await complete(deployment(SONNET), user([image_part("data:image/png,nothing")]))
     assert caught.value.param == "messages[0].content[0]"
     assert not provider.called

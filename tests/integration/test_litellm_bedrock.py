@@ -16,7 +16,7 @@ import respx
 from gateway.core.errors import UpstreamAuth, UpstreamInterrupted, UpstreamOverflow
 from gateway.core.types.chat import ModelFacts
 from gateway.pipeline.payload import wants_breakpoints, with_breakpoints
-from tests.integration.litellm_calls import TOOLS, Json, complete, deployment, streamed
+from tests.integration.litellm_calls import TOOLS, Json, as_stream, complete, deployment, sent, streamed
 from tests.support.answers import assistant, tool_call, tool_result, user
 
 URL = r"https://bedrock-runtime\.eu-central-1\.amazonaws\.com/model/amazon\.nova-pro-v1%3A0/converse(-stream)?"
@@ -57,9 +57,8 @@ def provider() -> Any:
 
 def mock(provider: respx.Route, stream: bool, events: int = len(EVENTS)) -> Any:
     if stream:
-        kind = {"content-type": "application/vnd.amazon.eventstream"}
-        content = b"".join(frame(*event) for event in EVENTS[:events])
-        provider.mock(httpx.Response(200, headers=kind, content=content))
+        frames = [frame(*event) for event in EVENTS[:events]]
+        provider.mock(as_stream(frames, "application/vnd.amazon.eventstream"))
         return streamed
     message = {"role": "assistant", "content": [{"text": "Hello"}]}
     provider.mock(httpx.Response(200, json={"output": {"message": message}, "stopReason": "end_turn", "usage": USAGE}))
@@ -94,7 +93,7 @@ async def test_s12_7_ids_of_other_providers_are_as_bedrock_takes_them(provider: 
     said = [assistant(None, tool_calls=[tool_call(name, "weather") for name in ids])]
     said += [tool_result(name, f"{number} degrees") for number, name in enumerate(ids)]
     await mock(provider, stream=False)(nova(), user("What is the weather?"), *said, tools=TOOLS)
-    _, answer, results = json.loads(provider.calls.last.request.content)["messages"]
+    _, answer, results = sent(provider)["messages"]
     called = [block["toolUse"]["toolUseId"] for block in answer["content"]]
     assert all(re.fullmatch("[a-zA-Z0-9_-]{1,64}", name) for name in called)
     assert [block["toolResult"]["toolUseId"] for block in results["content"] if "toolResult" in block] == called

@@ -16,12 +16,13 @@ from gateway.core.errors import (
     UpstreamRefused,
 )
 from gateway.upstream.litellm.wire import GatewayTransport
-from tests.integration.litellm_calls import ASK, TOOLS, Json, complete, deployment, streamed
+from tests.integration.litellm_calls import ASK, TOOLS, Json, as_stream, asking, complete, deployment, sent, streamed
 from tests.support import gemini_wire as wire
-from tests.support.answers import assistant, image_part, text_part, tool_call, tool_result
+from tests.support.answers import assistant, image_part, system, text_part, tool_call, tool_result, user
 
 BASE = "https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-pro"
 PRO = "gemini/gemini-2.5-pro"
+ask = asking(PRO, wire.events)
 ANSWER = wire.answer(
     wire.thought("The user wants the weather."),
     wire.text("Let me look."),
@@ -38,28 +39,11 @@ def provider() -> Any:
         yield router.post(url__regex=rf"{BASE}:(generateContent|streamGenerateContent\?alt=sse)")
 
 
-async def ask(provider: respx.Route, answer: Json, stream: bool, *messages: Json, **fields: Any) -> tuple[Json, Json]:
-    at = deployment(PRO)
-    if stream:
-        kind = {"content-type": "text/event-stream"}
-        provider.mock(httpx.Response(200, headers=kind, content=b"".join(wire.events(answer))))
-        return await streamed(at, *messages, **fields)
-    provider.mock(httpx.Response(200, json=answer))
-    found = (await complete(at, *messages, **fields)).body
-    return found["choices"][0], found["usage"]
-
-
-def sent(provider: respx.Route) -> Json:
-    found: Json = json.loads(provider.calls.last.request.content)
-    return found
-
-
 @pytest.mark.parametrize("stream", [False, True])
 async def test_s1_text(provider: respx.Route, stream: bool) -> None:
     """§1: a chat goes up in the provider's own protocol, with its key, and comes back in OpenAI's."""
-    system = {"role": "system", "content": "Be brief."}
     answer = wire.answer(wire.text("Rain, 12 degrees."))
-    choice, usage = await ask(provider, answer, stream, system, ASK, temperature=0.5)
+    choice, usage = await ask(provider, answer, stream, system("Be brief."), ASK, temperature=0.5)
     assert choice["message"] == assistant("Rain, 12 degrees.")
     assert choice["finish_reason"] == "stop"
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (10, 5, 15)
@@ -152,8 +136,7 @@ async def test_s1_parallel_tool_calls_and_signed_thoughts_go_up_again(provider: 
     bare = assistant(
         message["content"],
         tool_calls=[
-            {"id": c["id"], "type": "function", "function": {k: c["function"][k] for k in ("name", "arguments")}}
-            for c in message["tool_calls"]
+            tool_call(c["id"], **{k: c["function"][k] for k in ("name", "arguments")}) for c in message["tool_calls"]
         ],
     )
     for kept in (message, bare):
@@ -166,8 +149,7 @@ async def test_s1_parallel_tool_calls_and_signed_thoughts_go_up_again(provider: 
 
 
 def called(*calls: tuple[str, str, Json]) -> Json:
-    made = [tool_call(i, name, json.dumps(given)) for i, name, given in calls]
-    return assistant(None, tool_calls=made)
+    return assistant(None, tool_calls=[tool_call(i, name, json.dumps(given)) for i, name, given in calls])
 
 
 def told(provider: respx.Route) -> list[list[Json]]:
@@ -215,7 +197,7 @@ async def test_s1_pictures_and_unknown_fields_go_up(provider: respx.Route) -> No
     """§1: image parts are translated, fields of the provider's own go up as they are."""
     image = image_part("data:image/png;base64,aGk=")
     words = text_part("What is this?")
-    message = {"role": "user", "content": [words, image]}
+    message = user([words, image])
     await ask(provider, wire.answer(wire.text("A lamp.")), False, message, labels={"team": "a"})
     parts = sent(provider)["contents"][0]["parts"]
     assert {"text": "What is this?"} in parts
@@ -227,7 +209,7 @@ async def test_s1_pictures_and_unknown_fields_go_up(provider: respx.Route) -> No
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/secret", "https://example.com/a.png"])
 async def test_s2_no_url_of_a_request_is_fetched(provider: respx.Route, stream: bool, url: str) -> None:
     """§2: litellm would fetch it for a provider that takes no URLs: it is a 400 instead, and nobody is asked."""
-    message = {"role": "user", "content": [image_part(url)]}
+    message = user([image_part(url)])
     with pytest.raises(InvalidRequest) as caught:
         await (streamed if stream else complete)(deployment(PRO), message)
     assert (caught.value.code, caught.value.param) == ("unsupported_url", "messages[0].content[0]")
@@ -250,8 +232,7 @@ async def test_s7_a_bad_key_is_a_400_of_geminis(provider: respx.Route, stream: b
 async def test_s7_a_stream_without_finish_reason_has_no_clean_end(provider: respx.Route, left: int) -> None:
     """§7: litellm would make up a `stop`, also where the model's own words look like a finish reason."""
     told = wire.answer(wire.text('"finishReason": "STOP" is what'), wire.text("it says."))
-    kind = {"content-type": "text/event-stream"}
-    provider.mock(httpx.Response(200, headers=kind, content=b"".join(wire.events(told)[:left])))
+    provider.mock(as_stream(wire.events(told)[:left]))
     with pytest.raises(UpstreamInterrupted):
         await streamed(deployment(PRO))
 
@@ -291,10 +272,9 @@ async def test_s7_what_is_no_answer_is_the_upstreams_fault(provider: respx.Route
 @pytest.mark.parametrize("in_result", [False, True])
 async def test_s7_a_part_without_what_it_is_of_is_named(provider: respx.Route, part: Json, in_result: bool) -> None:
     """§7: the error was Python's: "argument of type 'int' is not iterable"."""
-    said: list[Json] = [{"role": "user", "content": [text_part("Look."), part]}]
+    said: list[Json] = [user([text_part("Look."), part])]
     if in_result:
-        call = tool_call("c", "weather")
-        asked: Json = assistant(None, tool_calls=[call])
+        asked = assistant(None, tool_calls=[tool_call("c", "weather")])
         said = [ASK, asked, {**said[0], "role": "tool", "tool_call_id": "c"}]
     with pytest.raises(InvalidRequest, match=f"of type {part['type']} needs"):
         await complete(deployment(PRO), *said)
@@ -325,9 +305,8 @@ async def test_s7_a_tool_without_a_schema_is_named(provider: respx.Route) -> Non
 async def test_s4_i3_results_of_calls_that_share_an_id_name_their_own_tools(provider: respx.Route) -> None:
     """Gemini has no ids: a result says of which tool it is."""
     names = ("weather", "clock")
-    calls = [tool_call("0", name) for name in names]
     results = [tool_result("0", f"of {name}") for name in names]
-    asks = assistant(None, tool_calls=calls)
+    asks = assistant(None, tool_calls=[tool_call("0", name) for name in names])
     await ask(provider, wire.answer(wire.text("Rain.")), False, ASK, asks, *results, tools=TOOLS)
     told = [part["function_response"] for part in sent(provider)["contents"][2]["parts"]]
     assert told == [{"name": name, "response": {"content": f"of {name}"}} for name in names]
@@ -335,9 +314,8 @@ async def test_s4_i3_results_of_calls_that_share_an_id_name_their_own_tools(prov
 
 async def test_s1_a_refusal_of_another_model_goes_up_as_what_it_said(provider: respx.Route) -> None:
     """Gemini has no field for it. What is empty is left out."""
-    said: list[Json] = [assistant(None, refusal="No."), {"role": "user", "content": "Why?"}]
-    empty: Json = assistant("")
-    await ask(provider, wire.answer(wire.text("Well.")), False, ASK, *said, empty)
+    said: list[Json] = [assistant(None, refusal="No."), user("Why?")]
+    await ask(provider, wire.answer(wire.text("Well.")), False, ASK, *said, assistant(""))
     assert sent(provider)["contents"][1:] == [
         {"role": "model", "parts": [{"text": "No."}]},
         {"role": "user", "parts": [{"text": "Why?"}]},
