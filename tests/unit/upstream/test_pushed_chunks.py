@@ -77,16 +77,17 @@ def words(batch: list[Json]) -> list[str]:
     return [chunk["choices"][0]["delta"]["content"] for chunk in batch]
 
 
-async def pushing(stream: HttpChunkStream, upstream: Upstream) -> "asyncio.Task[None]":
+async def pushing(idle: float = 60.0) -> "tuple[Upstream, HttpChunkStream, asyncio.Task[None]]":
+    """A stream whose client takes what comes."""
+    upstream = Upstream(idle)
+    stream = await upstream.opened()
     task = asyncio.ensure_future(stream.push(upstream.take))
     await asyncio.sleep(0)
-    return task
+    return upstream, stream, task
 
 
 async def test_no_task_is_woken_for_a_chunk() -> None:
-    upstream = Upstream()
-    stream = await upstream.opened()
-    task = await pushing(stream, upstream)
+    upstream, _, task = await pushing()
     for number in range(100):
         upstream.says(word(f"word {number}"))
         assert upstream.taken[-1] == f"word {number}", "it is there before anything else has run"
@@ -98,9 +99,7 @@ async def test_no_task_is_woken_for_a_chunk() -> None:
 
 
 async def test_who_has_enough_reads_the_rest_in_order() -> None:
-    upstream = Upstream()
-    stream = await upstream.opened()
-    task = await pushing(stream, upstream)
+    upstream, stream, task = await pushing()
     upstream.says(word("enough"))
     upstream.says(word("more"))
     upstream.says(word("and more"))
@@ -113,9 +112,7 @@ async def test_who_has_enough_reads_the_rest_in_order() -> None:
 
 
 async def test_a_piece_of_an_event_is_completed_by_the_reader() -> None:
-    upstream = Upstream()
-    stream = await upstream.opened()
-    task = await pushing(stream, upstream)
+    upstream, stream, task = await pushing()
     whole = word("in two")
     upstream.says(whole[:20])
     await task
@@ -126,9 +123,7 @@ async def test_a_piece_of_an_event_is_completed_by_the_reader() -> None:
 
 
 async def test_the_end_is_told_to_the_reader() -> None:
-    upstream = Upstream()
-    stream = await upstream.opened()
-    task = await pushing(stream, upstream)
+    upstream, stream, task = await pushing()
     upstream.says(word("last"), b"data: [DONE]\n\n")
     await task
     assert upstream.taken == ["last"]
@@ -144,9 +139,7 @@ async def test_the_end_is_told_to_the_reader() -> None:
     ids=["broken", "lost", "silent"],
 )
 async def test_what_came_before_a_fault_was_said(end: bytes | None, fault: type[Exception]) -> None:
-    upstream = Upstream(idle=0.05)
-    stream = await upstream.opened()
-    task = await pushing(stream, upstream)
+    upstream, _, task = await pushing(idle=0.05)
     upstream.says(word("before"), *([end] if end else ()))
     if end == b"":
         upstream.connection.eof_received()
@@ -195,9 +188,7 @@ async def test_a_fault_of_the_taker_is_raised_where_the_stream_is_awaited() -> N
 
 
 async def test_a_large_piece_does_not_leave_the_socket_paused() -> None:
-    upstream = Upstream()
-    stream = await upstream.opened()
-    task = await pushing(stream, upstream)
+    upstream, _, task = await pushing()
     upstream.says(word("x" * (HIGH_WATER_BYTES + 1)))
     assert len(upstream.taken) == 1
     assert not upstream.socket.paused

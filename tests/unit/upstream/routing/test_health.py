@@ -59,6 +59,11 @@ class Ward:
         return self.clock.seconds - start
 
 
+@pytest.fixture
+def ward() -> Ward:
+    return Ward()
+
+
 @pytest.mark.parametrize(
     ("error", "operators", "clients"),
     [
@@ -115,8 +120,7 @@ def test_s12_8_what_counts_against_a_deployment(
     assert fault_of(error, CLIENTS, now) == clients
 
 
-def test_s12_8_three_failures_in_a_minute_and_it_rests() -> None:
-    ward = Ward()
+def test_s12_8_three_failures_in_a_minute_and_it_rests(ward: Ward) -> None:
     ward.fails(times=2)
     assert not ward.rests()
     ward.fails()
@@ -124,16 +128,14 @@ def test_s12_8_three_failures_in_a_minute_and_it_rests() -> None:
     assert ward.rest_seconds() == 5.0
 
 
-def test_s12_8_failures_of_more_than_a_minute_ago_do_not_count() -> None:
-    ward = Ward()
+def test_s12_8_failures_of_more_than_a_minute_ago_do_not_count(ward: Ward) -> None:
     for _ in range(6):
         ward.fails()
         ward.after(30.5)
     assert not ward.rests()
 
 
-def test_s12_8_a_few_failures_of_many_requests_are_no_reason() -> None:
-    ward = Ward()
+def test_s12_8_a_few_failures_of_many_requests_are_no_reason(ward: Ward) -> None:
     ward.answers(100)
     ward.fails(times=9)
     assert not ward.rests()
@@ -142,22 +144,19 @@ def test_s12_8_a_few_failures_of_many_requests_are_no_reason() -> None:
 
 
 @pytest.mark.parametrize("error", [errors.UpstreamAuth("key"), refused(402), refused(429, "insufficient_quota")])
-def test_s12_8_a_refused_account_is_enough_once(error: BaseException) -> None:
-    ward = Ward()
+def test_s12_8_a_refused_account_is_enough_once(ward: Ward, error: BaseException) -> None:
     ward.fails(error)
     assert ward.rests()
 
 
-def test_s12_8_requests_own_faults_never_rest_it() -> None:
-    ward = Ward()
+def test_s12_8_requests_own_faults_never_rest_it(ward: Ward) -> None:
     ward.fails(refused(400), times=50)
     ward.fails(asyncio.CancelledError(), times=50)
     assert not ward.rests()
     assert ward.watch.in_flight == 0
 
 
-def test_s12_8_when_the_rest_is_over_one_request_tries() -> None:
-    ward = Ward()
+def test_s12_8_when_the_rest_is_over_one_request_tries(ward: Ward) -> None:
     ward.fails(times=3)
     ward.after(5.0)
     assert not ward.rests()
@@ -186,8 +185,7 @@ def test_s12_8_rests_double_until_it_answers() -> None:
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), errors.InternalError("ours")])
-def test_s12_8_a_try_that_tells_nothing_leaves_it_to_the_next(error: BaseException) -> None:
-    ward = Ward()
+def test_s12_8_a_try_that_tells_nothing_leaves_it_to_the_next(ward: Ward, error: BaseException) -> None:
     ward.fails(times=3)
     ward.after(5)
     trial = ward.health.began(ONE)
@@ -197,8 +195,7 @@ def test_s12_8_a_try_that_tells_nothing_leaves_it_to_the_next(error: BaseExcepti
     assert ward.rests()
 
 
-def test_s12_8_a_refusal_of_what_is_asked_shows_that_it_is_there() -> None:
-    ward = Ward()
+def test_s12_8_a_refusal_of_what_is_asked_shows_that_it_is_there(ward: Ward) -> None:
     ward.fails(times=3)
     ward.after(5)
     ward.fails(refused(400))
@@ -217,15 +214,13 @@ def test_s12_8_a_retry_after_is_waited_for() -> None:
     assert not ward.rests()
 
 
-def test_s12_8_a_longer_wait_counts_while_it_rests() -> None:
-    ward = Ward()
+def test_s12_8_a_longer_wait_counts_while_it_rests(ward: Ward) -> None:
     ward.fails(times=3)
     ward.fails(refused(429, retry_after="20"))
     assert ward.rest_seconds() == 20
 
 
-def test_s12_8_an_answer_to_an_older_request_does_not_wake_it() -> None:
-    ward = Ward()
+def test_s12_8_an_answer_to_an_older_request_does_not_wake_it(ward: Ward) -> None:
     older = ward.health.began(ONE)
     ward.after(1)
     ward.fails(times=3)
@@ -236,8 +231,7 @@ def test_s12_8_an_answer_to_an_older_request_does_not_wake_it() -> None:
     assert not ward.rests()
 
 
-def test_s12_8_probes_end_a_rest_or_let_it_last() -> None:
-    ward = Ward()
+def test_s12_8_probes_end_a_rest_or_let_it_last(ward: Ward) -> None:
     ward.fails(times=3)
     ward.health.probed("one", reached=False, wait=30)
     ward.after(29)
@@ -255,8 +249,7 @@ def test_s12_8_a_clients_key_is_not_kept_for_probes() -> None:
     assert (ward.watch.deployment.id, ward.watch.deployment.api_key) == ("one", None)
 
 
-def test_a_try_ends_once() -> None:
-    ward = Ward()
+def test_a_try_ends_once(ward: Ward) -> None:
     begun = ward.health.began(ONE)
     assert ward.watch.in_flight == 1
     begun.ended(DOWN)
@@ -284,16 +277,14 @@ def member(**params: Any) -> GroupMember:
     ("limit", "least"),
     [({"max_parallel_requests": 2}, 2), ({"rpm": 3}, 3), ({"tpm": 100}, 4), ({"rpm": 0}, 0), ({}, None)],
 )
-def test_s12_5_a_deployment_at_one_of_its_limits_says_so(limit: dict[str, int], least: int | None) -> None:
-    ward = Ward()
+def test_s12_5_a_deployment_at_one_of_its_limits_says_so(ward: Ward, limit: dict[str, int], least: int | None) -> None:
     limited = member(**limit)
     for number in range(6):
         assert ward.health.state(limited).full is (least is not None and number >= least)
         ward.health.began(ONE, tokens=30)
 
 
-def test_s12_5_limits_are_those_of_a_minute_or_of_the_moment() -> None:
-    ward = Ward()
+def test_s12_5_limits_are_those_of_a_minute_or_of_the_moment(ward: Ward) -> None:
     begun = [ward.health.began(ONE) for _ in range(3)]
     for each in begun:
         each.ended(tokens=50)
@@ -305,8 +296,7 @@ def test_s12_5_limits_are_those_of_a_minute_or_of_the_moment() -> None:
     assert not ward.health.state(member(tpm=150)).full
 
 
-def test_s12_5_latency_is_a_moving_average_until_the_first_byte() -> None:
-    ward = Ward()
+def test_s12_5_latency_is_a_moving_average_until_the_first_byte(ward: Ward) -> None:
     assert ward.health.state(member()).latency is None
     for seconds in (1.0, 2.0):
         begun = ward.health.began(ONE)
