@@ -159,26 +159,25 @@ def test_s3_conversations_are_listed_with_filters(client: OpenAI) -> None:
     assert extra(client.conversations.retrieve(ids[0]), "session") is None
 
 
-@pytest.mark.parametrize(
-    ("query", "param"),
-    [
-        ("limit=0", "limit"),
-        ("limit=101", "limit"),
-        ("limit=x", "limit"),
-        ("order=up", "order"),
-        ("after=", "after"),
-        ("session=", "session"),
-        ("session=%00", "session"),
-        ("created_after=yesterday", "created_after"),
-        ("created_before=-1", "created_before"),
-        ("updated_after=99999999999999", "updated_after"),
-        ("updated_before=253402300799", "updated_before"),
-        ("&".join(f"metadata[{n}]=x" for n in range(17)), "metadata"),
-    ],
-)
-def test_s7_a_wrong_parameter_of_a_list_is_named(one_gateway: GatewayProcess, query: str, param: str) -> None:
+PAGE = {"limit=0": "limit", "limit=101": "limit", "limit=-1": "limit", "limit=x": "limit", "limit=%C2%B2": "limit"}
+PAGE |= {"limit=": "limit", "order=up": "order", "after=": "after"}
+METADATA = {"&".join(f"metadata[{n}]=x" for n in range(17)): "metadata"}
+TIMES = {"created_after=yesterday": "created_after", "created_before=-1": "created_before"}
+TIMES |= {"updated_after=99999999999999": "updated_after", "updated_before=253402300799": "updated_before"}
+LISTS = {
+    "conversations": METADATA | TIMES | {"session=": "session", "session=%00": "session"},
+    "conversations/{}/items": {},
+    "chat/completions": METADATA | {"conversation=": "conversation", "model=": "model"},
+}
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_s7_a_wrong_parameter_of_a_list_is_named(one_gateway: GatewayProcess, path: str) -> None:
     """§7: bad input is a 400 that names the field."""
-    assert refusal(one_gateway.get(f"/conversations?{query}")) == (400, "invalid_value", param)
+    conversation = one_gateway.post("/conversations", json={}).json()["id"]
+    for query, param in (PAGE | LISTS[path]).items():
+        found = one_gateway.get(f"/{path.format(conversation)}?{query}")
+        assert refusal(found) == (400, "invalid_value", param), query
 
 
 def test_s7_a_list_begins_behind_one_that_exists(gateway: GatewayProcess) -> None:

@@ -414,10 +414,3 @@ def test_a_deleted_system_message_does_not_come_back_with_a_request_that_it_was_
         asked.result()
     talk.ask(user("three"))
     assert "Say little." not in json.dumps([talk.forwarded, talk.items()])
-
-
-def test_s7_wrong_parameters_of_a_page_are_named(gateway: GatewayProcess, talk: Talk) -> None:
-    talk.begin(user("one"))
-    for query, param in {"limit=0": "limit", "limit=101": "limit", "order=x": "order", "after=": "after"}.items():
-        answer = gateway.get(f"/conversations/{talk.id}/items?{query}")
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)

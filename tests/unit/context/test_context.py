@@ -166,19 +166,6 @@ def test_s4_i4_a_long_question_keeps_its_words(client: OpenAI, upstream: MockUps
     assert prompt_tokens(upstream.last.body) <= BUDGET
 
 
-def test_s4_one_text_has_one_id_wherever_it_stands(client: OpenAI, upstream: MockUpstream) -> None:
-    """Attached, in a fence, or brought by a tool: ids are stable for the same content; a title belongs to it."""
-    attached = used(ask(client, user("q"), attachments=[{"content": DOCUMENT}]))["artifacts_processed"]
-    fenced = used(ask(client, user(f"Look:\n```src/lamps.txt\n{DOCUMENT}\n```\nWho keeps lamp 3?")))[
-        "artifacts_processed"
-    ]
-    assert "src/lamps.txt" in text_of(upstream.last.body).partition(fenced[0]["artifact_id"])[0]
-    upstream.reply(message=call("c1"))
-    body = {"conversation": conversation_of(ask(client, user("Look."), tools=TOOLS)), "tools": TOOLS}
-    brought = used(ask(client, result("c1", f"{DOCUMENT}\n"), **body))["artifacts_processed"]
-    assert len({record["artifact_id"] for record in (*attached, *fenced, *brought)}) == 1
-
-
 @pytest.mark.in_turn("way")
 @pytest.mark.parametrize("way", ["id", "resend"])
 def test_s4_i6_what_left_a_full_window_long_ago_is_recalled(client: OpenAI, upstream: MockUpstream, way: str) -> None:

@@ -63,24 +63,6 @@ def test_s4_i1_tools_count(small: LocalGateway) -> None:
     assert used(answer)["breakdown"]["tools"] >= sum(tokens(each["function"]["description"]) for each in DEFINED)
 
 
-@pytest.mark.parametrize("later", [1, 3])
-def test_s4_i2_the_greedy_fit_bug(small: LocalGateway, later: int) -> None:
-    """A turn that does not fit ends the run: no older one is taken in its place, however small, and none of those
-    behind it leaves for that."""
-    body: Json = {}
-    for number, size in enumerate([20, 20, 600, *[20] * later]):
-        question = user(f"question {number} {prose(number + 10, size)}")
-        answer = small.chat(question, reply=f"answer {number} {prose(number, 5)}", **body)
-        body = {"conversation": answer["conversation"]["id"]}
-    answer = small.chat(user("last question"), context={"max_input_tokens": 500}, store=False, **body)
-    messages = small.last.body["messages"]
-    assert [m["role"] for m in messages] == ["user", "assistant"] * later + ["user"]
-    assert [m["content"].split()[1] for m in messages[:-1]] == [str(3 + n // 2) for n in range(2 * later)]
-    assert prompt_tokens(small.last.body) <= 500
-    assert (used(answer)["messages_included"], used(answer)["messages_excluded"]) == (2 * later + 1, 6)
-    assert used(answer)["strategy"] == "simple"
-
-
 @pytest.mark.parametrize("resend", [False, True])
 def test_s4_i2_i3_long_conversations(small: LocalGateway, resend: bool) -> None:
     """Twenty-four turns, some with tool steps: always one unbroken run that ends with the current, pairs whole."""

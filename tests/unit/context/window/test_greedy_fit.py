@@ -1,4 +1,4 @@
-"""The greedy-fit bug: what does not fit was skipped, and older messages were taken in its place."""
+"""The greedy-fit bug: what does not fit was skipped, and older messages were taken in its place (guarantee §4 I2)."""
 
 import asyncio
 from typing import Any
@@ -31,7 +31,7 @@ def plainly(forwarded: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("huge", TURNS.values(), ids=list(TURNS))
-async def test_greedy_fit_bug_a_message_that_does_not_fit_ends_the_run(huge: list[dict[str, Any]]) -> None:
+async def test_s4_i2_a_message_that_does_not_fit_ends_the_run(huge: list[dict[str, Any]]) -> None:
     msg4 = user("msg4")
     without = prompt_tokens([*SMALL, msg4])
     for budget in (without + 1, without + 20, without + 200):
