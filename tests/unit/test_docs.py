@@ -178,3 +178,12 @@ def test_each_package_says_what_to_read_first_and_it_exists() -> None:
 def test_python_of_a_page_is_python(page: Path) -> None:
     for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
         ast.parse(code)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_clients_of_a_page_ask_the_gateway(page: Path) -> None:
+    """Without an address an example would send a gateway's key to the provider."""
+    for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        for call in (each for each in ast.walk(ast.parse(code)) if isinstance(each, ast.Call)):
+            if isinstance(call.func, ast.Name) and call.func.id.endswith(("OpenAI", "Anthropic")):
+                assert {"base_url", "api_base"} & {each.arg for each in call.keywords}, ast.unparse(call)
