@@ -343,7 +343,7 @@ def _decision(measured: MeasuredInputs) -> PlanningDecision:
         inputs.request.options,
         measured.material,
         measured.unreduced,
-        stored=inputs.history.stored,
+        stored=inputs.history.forwarded,
         budget=inputs.budget.tokens,
         historical_turns=settings.historical_turns,
         has_planner=True,

@@ -178,7 +178,7 @@ def _utilization(
     if inputs.budget.turns is not None and turns > inputs.budget.turns.most and utilization.messages_excluded:
         utilization.left_by = MAX_TURNS
     new = material.attached[len(history.attachments) :]
-    earlier = artifact_decisions.EarlierWindow.of(material, measured.unreduced, history.stored, new)
+    earlier = artifact_decisions.EarlierWindow.of(material, measured.unreduced, history.forwarded, new)
     if (memory := fitted.forwarded.memory) is not None:
         tokens = measured.counting.message(memory.body)
         utilization.memory = {"pinned": len(memory.pinned), "segments": len(memory.segments), "tokens": tokens}

@@ -355,7 +355,7 @@ def planner_task(proposal: WindowProposal) -> PlannerTask | None:
 def _artifacts_to_plan(proposal: WindowProposal) -> tuple[list[Artifact], frozenset[str]]:
     """Returns the artifacts that a plan can change, and the ids of those for which it can only find other passages."""
     measured, material, fitted = proposal.measured, proposal.measured.material, proposal.fitted
-    undecided = without_standing(material, measured.unreduced, measured.inputs.history.stored)
+    undecided = without_standing(material, measured.unreduced, measured.inputs.history.forwarded)
     if fitted.new_pass:
         said = transcript(material, frozenset()) if material.current > 0 else []
         return list(undecided) or ([QuotableMessages(said).artifact] if said else []), frozenset()

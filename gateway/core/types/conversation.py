@@ -586,3 +586,8 @@ class ConversationHistory:
     @property
     def new_messages(self) -> tuple[ConversationMessage, ...]:
         return self.messages[self.stored :]
+
+    @property
+    def forwarded(self) -> int:
+        """How many of the stored messages a model was sent: those up to its last answer."""
+        return next((at + 1 for at in range(self.stored - 1, -1, -1) if self.messages[at].origin is not None), 0)

@@ -11,7 +11,7 @@ import pytest
 from openai import OpenAI
 
 from tests.support import tool_loop
-from tests.support.answers import Json, assistant, read_stream, user
+from tests.support.answers import Json, assistant, bill_of, read_stream, user
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 
@@ -339,6 +339,20 @@ MISSING: list[tuple[Json, str]] = [
     ({"type": "function_call", "call_id": "x", "arguments": "{}"}, "items[0].name"),
     ({"type": "function_call_output", "call_id": "x"}, "items[0].output"),
 ]
+
+
+def test_s5_a_result_that_was_added_stands_once_a_model_was_sent_it(talk: Talk) -> None:
+    """§5: until then nothing was decided on it, in whatever conversation it is."""
+    talk.ask(user("Hello."), reply="Hello.")
+    call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}
+    talk.add(user("Look."), call, {"type": "function_call_output", "call_id": "c1", "output": "rain " * 900})
+    talk.add(assistant("It rains."))
+    asked = [
+        talk.ask(user(question), tools=TOOLS, context={"planning": "auto"}) for question in ("And now?", "And then?")
+    ]
+    told = [bill_of(each)["context_utilization"] for each in asked]
+    assert [each["planning_reason"] for each in told] == ["historical_artifacts", "standing"]
+    assert [len(each["artifacts_processed"]) for each in told] == [1, 0]
 
 
 def test_s7_items_that_break_a_rule_are_named_and_none_is_stored(gateway: GatewayProcess, talk: Talk) -> None:
