@@ -203,7 +203,7 @@ class KeyAuthenticator:
             return RequestCaller(ANONYMOUS, None, headers)
         if not token.isascii():
             raise errors.Unauthorized("An API key holds ASCII characters only.")
-        secret = await self._secret_or_none()
+        secret = await keyed_hashes.secret_or_none(self._store)
         key_id = None if secret is None else self._keyed(secret, _digest(token), token)
         own = token if anthropics is None else None
         return RequestCaller(key_id or UNKNOWN, own, headers, key_id, anthropic_key=anthropics)
@@ -215,7 +215,7 @@ class KeyAuthenticator:
         Forbidden, IdentityProviderUnavailable: as `SignedTokens.policy` does."""
         key = self._configured(token)
         if key is None and token is not None and self._tokens is not None and is_signed(token):
-            return await self._tokens.policy(token, await self._secret_or_none())
+            return await self._tokens.policy(token, await keyed_hashes.secret_or_none(self._store))
         if key is None and token is not None and keys.is_ours(token) and self._runtime is not None:
             return await self._runtime.policy(token, is_fresh=is_fresh)
         if key is None:
@@ -285,14 +285,6 @@ class KeyAuthenticator:
             self._ask_from = time.monotonic() + ASK_AGAIN
             return None
         return self._keyed(secret, key.digest, key.entry.key.get_secret_value())
-
-    async def _secret_or_none(self) -> bytes | None:
-        """Returns the key of keyed hashes; None while it cannot be read. A request that needs the storage fails later;
-        the others must work without it (guarantee §3.6)."""
-        try:
-            return await self._store.secret()
-        except errors.StorageUnavailable:
-            return None
 
     def _keyed(self, secret: bytes, digest: bytes, token: str) -> str:
         """Returns the id of a key: its keyed hash, cached. It is also the tenant of a client's own token."""

@@ -26,7 +26,7 @@ from gateway.pipeline.frames import new_frame
 from gateway.pipeline.payload import build_payload, with_binding
 from gateway.pipeline.stages import AttemptedRequest, PreparedRequest, SettledRequest, UpstreamAttempt, UpstreamOutcome
 from gateway.pipeline.unstored_frames import UnstoredFrames
-from gateway.storage import ConversationStore
+from gateway.storage import ConversationStore, keyed_hashes
 
 log = logs.get_logger("gateway.pipeline.stored_turn")
 CHAIN_BYTES = 2**20
@@ -51,7 +51,11 @@ class TurnRecorder:
         attempted, prepared = settled.attempted, settled.attempted.prepared
         outcome, request = attempted.outcome, prepared.request
         is_stored = prepared.conversation_id and prepared.context is not None
-        secret = await self._secret() if self._match != "off" and outcome.status != "failed" else None
+        secret = (
+            await keyed_hashes.secret_or_none(self._store)
+            if self._match != "off" and outcome.status != "failed"
+            else None
+        )
         history = prepared.history
         is_long = history is not None and len(history.messages) >= conversation.INLINE_MESSAGES
         is_large = is_long or request.size >= CHAIN_BYTES
@@ -98,13 +102,6 @@ class TurnRecorder:
         """Caches what a request forwarded of a conversation that is not stored."""
         if self._frames is not None and not prepared.request.store:
             await self._frames.keep(prepared, costs)
-
-    async def _secret(self) -> bytes | None:
-        """Returns the secret of the chain keys; None while nothing can be stored, so that nothing is recognised."""
-        try:
-            return await self._store.secret()
-        except errors.StorageUnavailable:
-            return None
 
 
 def failure_of(attempted: AttemptedRequest, *, with_words: bool) -> turn.RequestFailure | None:

@@ -6,6 +6,8 @@ from typing import Literal
 
 import sqlalchemy as sa
 
+from gateway.core.errors import StorageUnavailable
+from gateway.core.ports import HistoryStore
 from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_if_new
 
@@ -33,6 +35,15 @@ def make_secret(connection: sa.Connection) -> bytes:
     new = insert_if_new(connection, schema.secrets).values(name=SECRET, value=secrets.token_bytes(32))
     connection.execute(new)
     return bytes(connection.execute(_SECRET).scalar_one())
+
+
+async def secret_or_none(store: HistoryStore) -> bytes | None:
+    """Returns the secret of keyed hashes; None while it cannot be read. A request that needs the storage fails later;
+    the others must work without it (guarantee §3.6)."""
+    try:
+        return await store.secret()
+    except StorageUnavailable:
+        return None
 
 
 def key_id(secret: bytes, token: str) -> str:
