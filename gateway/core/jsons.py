@@ -109,6 +109,15 @@ def loads_answer(raw: bytes) -> Any:
     return _loads_standard(text, lambda _: None, strict=False)
 
 
+def object_in(raw: bytes) -> Json | None:
+    """Parses an object leniently, as `loads_answer` does; None where it is none."""
+    try:
+        found = loads_answer(raw)
+    except JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def loads_mended(raw: bytes, most_deep: int = MAX_DEPTH) -> Any:
     """Parses a client's JSON as `loads_exact` does, but a lone surrogate, as written by programs that cut texts by
     UTF-16 units, becomes U+FFFD. `most_deep`: levels of nesting allowed.

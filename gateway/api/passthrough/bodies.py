@@ -120,11 +120,8 @@ def understood(raw: bytes, headers: Headers) -> Body | None:
     kind, options = parse_options_header(kinds[0]) if len(kinds) == 1 else ("", {})
     if kind == FORM:
         return _form(raw, options.get("boundary", ""))
-    try:
-        fields = jsons.loads_answer(raw)
-    except jsons.JSONDecodeError:
-        return None
-    return JsonBody(fields) if isinstance(fields, dict) else None
+    fields = jsons.object_in(raw)
+    return None if fields is None else JsonBody(fields)
 
 
 def refuse_odd_spelling(names: Any) -> None:

@@ -491,16 +491,12 @@ class GuardedPassthrough(PassthroughClient):
         named = dict(call.headers)
         packed = named.get(b"content-encoding", b"").strip().lower() not in (b"", b"identity")
         form = named.get(b"content-type", b"").lower().startswith((b"multipart/", b"application/octet"))
-        body: Any = None
-        raw = b""
+        body, raw = None, b""
         if not packed and not form:
             raw = call.body if isinstance(call.body, bytes) else await _whole(call.body)
             call = replace(call, body=raw)
-            try:
-                body = jsons.loads_answer(raw)
-            except jsons.JSONDecodeError:
-                body = None
-        if not isinstance(body, dict):
+            body = jsons.object_in(raw)
+        if body is None:
             masker = self._checkpoint.masker
             if masker is not None and masker.refuses and (raw or packed or form):
                 raise errors.ContentRefused("Nothing can be masked in this body, and such bodies are refused here.")

@@ -22,6 +22,7 @@ from gateway.core import errors, jsons
 from gateway.core.frozen_records import record
 from gateway.core.types import upstreams
 from gateway.core.types.chat import Headers, ModelDeployment
+from gateway.core.types.content_parts import dicts_of
 from gateway.upstream.http.mending import MAX_ERROR_BYTES, check_refusal, failure_in, fit_headers
 from gateway.upstream.http_client import (
     CONTENT_LENGTH,
@@ -458,7 +459,7 @@ def texts(sample: BodySample, *, stream: bool) -> tuple[list[str], float] | None
     if not stream:
         found = SampledMembers(sample).all
         return (list(_said(found)), 1.0) if found is not None else None
-    values = [value for event in last_events(sample) if (value := _object(event)) is not None]
+    values = [value for event in last_events(sample) if (value := jsons.object_in(event)) is not None]
     said = [text for value in reversed(values) for text in _said(value)]
     return said, max(1.0, sample.size / max(1, len(sample.tail)))
 
@@ -466,7 +467,7 @@ def texts(sample: BodySample, *, stream: bool) -> tuple[list[str], float] | None
 def _of_events(sample: BodySample) -> PassthroughUsage:
     ended, usage = False, None
     short = (event for event in islice(last_events(sample), END_EVENTS) if len(event) <= FAILURE_BYTES)
-    failed = any(map(_reports_failure, map(_object, short)))
+    failed = any(map(_reports_failure, map(jsons.object_in, short)))
     for number, event in enumerate(last_events(sample)):
         if event == LAST_EVENT:
             ended = True
@@ -484,7 +485,7 @@ def _reports_failure(said: Mapping[str, Any] | None) -> bool:
 
 def _told_by(event: bytes) -> PassthroughUsage | None:
     """Reads an event that has a usage and may lack its beginning."""
-    value = _object(event)
+    value = jsons.object_in(event)
     get: Callable[[str], Any]
     if value is None:
         depth = next((each for each in OF_AN_EVENT if isinstance(from_end(event, "usage", (each,)), dict)), 0)
@@ -504,28 +505,16 @@ def _named(get: Callable[[str], Any]) -> dict[str, str]:
     return {name: value[:ANSWER_NAME_CHARS] for name, value in found.items() if isinstance(value, str) and value}
 
 
-def _object(event: bytes) -> dict[str, Any] | None:
-    try:
-        value = jsons.loads(event)
-    except jsons.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _said(value: dict[str, Any]) -> Iterator[str]:
     """Yields the texts of an answer, or of one of its events: of completions and of responses."""
-    for choice in _objects(value.get("choices")):
+    for choice in dicts_of(value.get("choices")):
         yield from _strings(choice.get("text"))
     if str(value.get("type")).endswith(".delta"):
         yield from _strings(value.get("delta"))
-    for item in _objects(value.get("output")):
+    for item in dicts_of(value.get("output")):
         yield from _strings(item.get("arguments"), item.get("input"))
-        for part in (*_objects(item.get("content")), *_objects(item.get("summary"))):
+        for part in (*dicts_of(item.get("content")), *dicts_of(item.get("summary"))):
             yield from _strings(part.get("text"), part.get("refusal"))
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _strings(*values: Any) -> list[str]:

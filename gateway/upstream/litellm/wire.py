@@ -203,11 +203,7 @@ class _AnswerWithUsage(_WatchedBody):
                 yield piece
             return
         raw = b"".join([piece async for piece in super()._pieces()])
-        try:
-            answer = jsons.loads_answer(raw)
-        except jsons.JSONDecodeError:
-            answer = None
-        if isinstance(answer, dict):
+        if (answer := jsons.object_in(raw)) is not None:
             if answer.get("error"):
                 raise refusal(200, raw, {}, self._wire.deployment)
             needed = next((each for field, each in NEEDED_USAGES.items() if field in answer), {})
@@ -271,13 +267,8 @@ class _MendedMessage(_WatchedBody):
 
     def _told(self, raw: bytes) -> dict[str, Any] | None:
         """Parses an event as an object; None where it is none. Raises UpstreamRefused: the event reports a failure."""
-        try:
-            said = jsons.loads_answer(bytes(raw))
-        except jsons.JSONDecodeError:
-            return None
-        if not isinstance(said, dict):
-            return None
-        if said.get("type") == "error" or said.get("error"):
+        said = jsons.object_in(bytes(raw))
+        if said is not None and (said.get("type") == "error" or said.get("error")):
             raise refusal(serializer.fault_status(said), bytes(raw), {}, self._wire.deployment)
         return said
 
@@ -291,11 +282,8 @@ def _unpacked(headers: httpx.Headers) -> httpx.Headers:
 
 
 def _wants_stream(request: httpx.Request) -> bool:
-    try:
-        body = jsons.loads(request.content)
-    except jsons.JSONDecodeError:
-        return False
-    return isinstance(body, dict) and bool(body.get("stream"))
+    body = jsons.object_in(request.content)
+    return body is not None and bool(body.get("stream"))
 
 
 def _written(events: Sequence[dict[str, Any] | bytes]) -> bytes:
