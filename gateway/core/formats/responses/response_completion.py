@@ -11,6 +11,7 @@ from gateway.core.ids import RESPONSE, answer_id
 from gateway.core.jsons import Json
 from gateway.core.types.bill import cache_tokens, without_cache
 from gateway.core.types.chat import COMPLETION_FIELDS
+from gateway.core.types.content_parts import dicts_of
 from gateway.core.types.conversation import ConversationMessage
 from gateway.core.types.items import (
     BETWEEN,
@@ -61,7 +62,7 @@ def completion_of(response: Mapping[str, Any]) -> Json:
     items = [item for _, item in _placed(response.get("output"))]
     message = message_of(items)
     choice: Json = {"index": 0, "message": message, "finish_reason": finish_reason(response, message)}
-    tokens = [token for part in _said(items) for token in objects(part.get("logprobs"))]
+    tokens = [token for part in _said(items) for token in dicts_of(part.get("logprobs"))]
     choice["logprobs"] = {"content": [chat_token(token) for token in tokens]} if tokens else None
     found = {**envelope(response, "chat.completion"), "choices": [choice]}
     usage = chat_usage(response.get("usage"))
@@ -83,7 +84,7 @@ def message_of(items: Sequence[Json]) -> Json:
     refusal = "".join(str(part.get("refusal") or "") for part in _said(items) if part.get("type") == "refusal")
     message["content"] = BETWEEN.join(texts) or (None if calls or refusal else "")
     message["refusal"] = refusal or None
-    cited = [nested_annotation(each) for part in _said(items) for each in objects(part.get("annotations"))]
+    cited = [nested_annotation(each) for part in _said(items) for each in dicts_of(part.get("annotations"))]
     thoughts = BETWEEN.join(text for item in items if (text := thoughts_of(item)))
     kept = [item for item in items if is_whole(item)]
     named = {"reasoning_items": [item for item in kept if item["type"] == "reasoning"]}
@@ -99,7 +100,7 @@ def order_of(items: Sequence[Json]) -> list[Json]:
     bare = [{name: value for name, value in item.items() if name != "id"} for item in items]
     for item in bare:
         if item.get("type") == "message":
-            item["content"] = objects(item.get("content"))
+            item["content"] = list(dicts_of(item.get("content")))
     return item_order([item for item in bare if isinstance(item.get("type"), str)])
 
 
@@ -182,7 +183,7 @@ def thoughts_of(item: Json) -> str:
 def _thought_in(item: Json) -> tuple[str, str]:
     """Returns the field of a reasoning item that has its text, and the text; both empty if there is none."""
     for name in ("content", "summary"):
-        texts = [str(part.get("text") or "") for part in objects(item.get(name))]
+        texts = [str(part.get("text") or "") for part in dicts_of(item.get(name))]
         if any(texts):
             return name, BETWEEN.join(texts)
     return "", ""
@@ -190,13 +191,8 @@ def _thought_in(item: Json) -> tuple[str, str]:
 
 def chat_token(token: Json) -> Json:
     """Converts a token's log probability to a chat's form."""
-    others = [_with_bytes(_bare(each)) for each in objects(token.get("top_logprobs"))]
+    others = [_with_bytes(_bare(each)) for each in dicts_of(token.get("top_logprobs"))]
     return {**_with_bytes(_bare(token)), "top_logprobs": others}
-
-
-def objects(value: Any) -> list[Json]:
-    """Returns the objects in a list; none for any other value."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _placed(output: Any) -> list[tuple[int, Json]]:
@@ -235,7 +231,7 @@ def is_whole(item: Json) -> bool:
 
 def _said(items: Sequence[Json]) -> list[Json]:
     """Returns the parts of all messages among the items."""
-    return [part for item in items if item.get("type") == "message" for part in objects(item.get("content"))]
+    return [part for item in items if item.get("type") == "message" for part in dicts_of(item.get("content"))]
 
 
 def _text(item: Json) -> str:
@@ -578,7 +574,7 @@ class ResponseChunks:
         item.chars += len(text)
         self._has_words = self._has_words or bool(text)
         if logprobs:
-            self._more["logprobs"] = {"content": [chat_token(token) for token in objects(logprobs)]}
+            self._more["logprobs"] = {"content": [chat_token(token) for token in dicts_of(logprobs)]}
         return {"content": between + text}
 
     def _refused(self, item: "_PassedItem", text: str, part: Any) -> Json | None:
@@ -670,10 +666,10 @@ class ResponseChunks:
             self._phase = opened.phase = item["phase"]
         chars, refused, known = opened.chars, opened.refused, opened.annotations
         chunks: list[Json] = []
-        for number, part in enumerate(objects(item.get("content"))):
+        for number, part in enumerate(dicts_of(item.get("content"))):
             text = str(part.get("text") or "") if part.get("type") == "output_text" else ""
             refusal = str(part.get("refusal") or "") if part.get("type") == "refusal" else ""
-            cited = objects(part.get("annotations"))
+            cited = list(dicts_of(part.get("annotations")))
             chunks += self._other_part(opened, part, number)
             if text[chars:]:
                 tokens = None if chars else part.get("logprobs")
