@@ -21,6 +21,7 @@ from pydantic import (
     PositiveInt,
     SecretStr,
     StringConstraints,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -40,6 +41,10 @@ def words(annotation: Any) -> tuple[str, ...]:
     if get_origin(annotation) is Literal:
         return tuple(word for word in get_args(annotation) if isinstance(word, str))
     return tuple(word for each in get_args(annotation) for word in words(each))
+
+
+def _is_number(annotation: Any) -> bool:
+    return annotation in (int, float) or any(map(_is_number, get_args(annotation)))
 
 
 def _as_word(value: Any, allowed: tuple[str, ...]) -> Any:
@@ -113,6 +118,14 @@ class SettingsSection(BaseModel):
             return values
         allowed = {name: words(each.annotation) for name, each in cls.model_fields.items() if name in values}
         return {**values, **{name: _as_word(values[name], each) for name, each in allowed.items() if each}}
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """`false` may be written for 0, but `true` for 1 is a mistake: a retention of one day, say."""
+        if value is True and _is_number(cls.model_fields[str(info.field_name)].annotation):
+            raise ValueError("must be a number")
+        return value
 
 
 class UpstreamTimeouts(SettingsSection):

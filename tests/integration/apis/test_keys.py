@@ -213,6 +213,7 @@ def test_s12_1_what_is_said_of_a_key_is_checked_and_changed(one: GatewayProcess)
         ({"budgets": [{"usd": 1e-13}]}, "budgets[0].usd"),
         ({"budgets": [{"usd": 1, "period": "year"}]}, "budgets[0].period"),
         ({"limits": {"rpm": 0}}, "limits.rpm"),
+        ({"limits": {"rpm": True}}, "limits.rpm"),
         ({"roles": ["root"]}, "roles[0]"),
         ({"roles": []}, "roles"),
         ({"expires_at": "tomorrow"}, "expires_at"),
@@ -221,6 +222,8 @@ def test_s12_1_what_is_said_of_a_key_is_checked_and_changed(one: GatewayProcess)
         ({"name": "a\u0000b"}, "name"),
         ({"tenant": "a b"}, "tenant"),
         ({"retention_days": 1e300}, "retention_days"),
+        ({"retention_days": True}, "retention_days"),
+        ({"file_bytes": True}, "file_bytes"),
     ]
     key = made(one, name="a", limits={"rpm": 5}, models=["gpt-*"])
     for body, param in wrong:
