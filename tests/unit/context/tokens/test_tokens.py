@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.context.tokens.counter import MAX_COUNTED_CHARS, CounterRegistry, encoding_name, vocabulary_folder
+from gateway.context.tokens.counter import (
+    MAX_COUNTED_CHARS,
+    CounterRegistry,
+    encoding_name,
+    estimated_tokens,
+    vocabulary_folder,
+)
 from gateway.context.tokens.model_margins import PromptReport
 from gateway.context.window.counting import PromptCounter
 from gateway.core import jsons
@@ -214,6 +221,21 @@ def test_s6_an_estimate_is_within_fifteen_percent_of_a_count(name: str, encoding
         tokens, counted = counter.estimate([message])
         assert not counted
         assert tokens == pytest.approx(counter.message(message), rel=0.15)
+
+
+def test_s6_a_long_history_is_sampled_in_the_same_places_when_it_grows() -> None:
+    sampled: list[list[str]] = []
+
+    def pieces(found: Sequence[str]) -> list[int]:
+        sampled.append(list(found))
+        return list(map(len, found))
+
+    texts = [_varied(f"What was said in turn {turn}.") for turn in range(40)]
+    for more in (0, 1, 5):
+        estimated_tokens([*texts, *texts[:more]], len, pieces)
+    first, next_one, later = sampled
+    assert first[:-1] == next_one[: len(first) - 1] == later[: len(first) - 1]
+    assert len(first) >= 32
 
 
 def test_s6_short_messages_are_counted() -> None:
