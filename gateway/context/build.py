@@ -228,7 +228,7 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
     is_known = history.goes_on or _known(history, material) > 0
     if tokens is not None and (history.stored or history.unread or (is_weighed and is_known)):
         # At first nothing is cached yet, and the conversation may not go on: then all of the budget is filled.
-        fresh = cache(partial(_tokens_of_fresh, material, counting))
+        fresh = cache(partial(_tokens_of_fresh, material, counting, tokens))
         share = DEFAULT_LOW_WATER if settings.low_water is None else settings.low_water
         low_water = MIN_CACHED_TOKENS if is_weighed else int(share * tokens)  # deeper is always cheaper
         keeps = is_weighed and passes.may_keep_more(history.costs)
@@ -237,8 +237,12 @@ def measure(inputs: ContextInputs, counter: ports.TokenCounter, ranking: Request
     return MeasuredInputs(inputs, material, counting, limits, callbacks, finder, unreduced)
 
 
-def _tokens_of_fresh(material: WindowInputs, counting: PromptCounter) -> int:
-    return counting.texts([each.content for each in material.fresh])
+def _tokens_of_fresh(material: WindowInputs, counting: PromptCounter, budget: int) -> int:
+    """Counts content that the model has not seen yet, if it may fit: an estimate that is too low by a percent would cut
+    its last lines."""
+    texts = [each.content for each in material.fresh]
+    estimate = counting.texts(texts)
+    return estimate if estimate > budget else sum(map(counting.text, texts))
 
 
 def clears_exactly(request: ChatRequest) -> bool:
