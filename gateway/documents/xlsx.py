@@ -629,11 +629,11 @@ class _SheetBlock:
 
     def add(self, number: int, row: list[Any]) -> int:
         """Adds the row `number` (from 1) as a line; returns its bytes, 0 if it is blank."""
-        used = len(row)
-        while used and row[used - 1] == "":
-            used -= 1
-        if not used:
+        if row.count("") == len(row):  # all at once: a sheet may have 16,384 columns
             return 0
+        used = len(row)
+        while row[used - 1] == "":
+            used -= 1
         self._used = max(self._used, used)
         self._row = number
         self._writer.writerow([FORMS[type(value)](value) for value in row])
