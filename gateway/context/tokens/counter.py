@@ -193,7 +193,7 @@ MAX_COUNTED_CHARS = 3000
 """Texts with no more characters together are counted: samples would take as long."""
 SAMPLE_CHARS = 128
 MIN_SAMPLES, LONG_SAMPLES = 16, 32
-"""Samples of a text at least, and of a long one; less than twice as many are taken."""
+"""The fewest samples of a text, and of a long one; always fewer than twice as many are taken."""
 LONG_CHARS = 2**15
 GOLDEN = 0.6180339887498949
 """The fractional parts of its multiples are spread evenly, and follow no pattern of the texts."""

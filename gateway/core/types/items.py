@@ -566,8 +566,7 @@ def split_texts(body: Item) -> list[Item]:
 
 def _order_of(body: Item) -> list[Item]:
     """Reads the `item_order` of an answer; as it may come from a client, malformed entries are skipped."""
-    order = body.get(ITEM_ORDER)
-    found = [rest_of(each, "index") for each in order if isinstance(each, dict)] if isinstance(order, list) else []
+    found = [rest_of(each, "index") for each in dicts_of(body.get(ITEM_ORDER))]
     return [each for each in found if _kind(each) != "message" or isinstance(each.get("content"), str | list)]
 
 
