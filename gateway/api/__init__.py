@@ -24,19 +24,3 @@ if TYPE_CHECKING:
     from gateway.api.wiring import WiredApi
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "ANONYMOUS",
-    "App",
-    "BodyCache",
-    "Issuer",
-    "RequestArrival",
-    "ShutdownState",
-    "WiredApi",
-    "as_imported",
-    "load_jose",
-    "parse_export",
-    "protocol",
-    "serializer",
-    "validation",
-]

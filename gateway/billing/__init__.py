@@ -15,17 +15,3 @@ if TYPE_CHECKING:
     from gateway.billing.quota.gate import AdmissionRequest, AdmittedRequest, Quota
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "AdmissionRequest",
-    "AdmittedRequest",
-    "Quota",
-    "budgets",
-    "cost",
-    "ledger_verification",
-    "metadata",
-    "meter",
-    "passes",
-    "prompt_cache",
-    "relayed_usage",
-]

@@ -22,26 +22,3 @@ if TYPE_CHECKING:
     from gateway.context.planning.summaries import PLAN_SECONDS, ArtifactSummarizer, SummaryCache
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "INLINE_CHARS",
-    "PLAN_SECONDS",
-    "ArtifactSummarizer",
-    "BuiltContext",
-    "ContextHooks",
-    "ContextManager",
-    "ContextPlanning",
-    "ContextSources",
-    "PassageRanking",
-    "PlanResult",
-    "PlannerAccess",
-    "RequestRanking",
-    "SummaryCache",
-    "WindowProposal",
-    "artifact_decisions",
-    "collect",
-    "compact",
-    "decision",
-    "internal_calls",
-    "whole_files",
-]

@@ -8,5 +8,3 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gateway.conversations import message_forms, rebuild
-
-__all__ = ["message_forms", "rebuild"]

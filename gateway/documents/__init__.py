@@ -16,15 +16,3 @@ if TYPE_CHECKING:
     from gateway.documents.process import DocumentReader
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "AttachmentReader",
-    "DocumentFile",
-    "DocumentOwner",
-    "DocumentReader",
-    "PageFacts",
-    "Reading",
-    "UnreadableDocument",
-    "file_reader",
-    "process",
-]

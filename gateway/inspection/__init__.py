@@ -27,26 +27,3 @@ if TYPE_CHECKING:
     from gateway.inspection.window_bar import WINDOW_PARTS, WindowBar
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "FIRST_SAID",
-    "WINDOW_PARTS",
-    "BranchRun",
-    "ExplainedCall",
-    "ExplainedConversation",
-    "ExplainedRequest",
-    "ExplainedTurn",
-    "ExplanationReader",
-    "StoredRequest",
-    "TurnChoice",
-    "WindowBar",
-    "as_json",
-    "document_parts",
-    "explained_artifacts",
-    "explained_request",
-    "message_changes",
-    "prefix",
-    "rebuilt_turns",
-    "request_search",
-    "settings_in_force",
-]

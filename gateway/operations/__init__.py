@@ -23,20 +23,3 @@ if TYPE_CHECKING:
     from gateway.operations.warm_up import WarmUp, WarmUpPiece, warm_up_pieces
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "CommandCall",
-    "DocumentIndexing",
-    "WarmUp",
-    "WarmUpPiece",
-    "open_telemetry",
-    "parser",
-    "purge",
-    "savings_by_replay",
-    "serve",
-    "shell_completion",
-    "storage_upkeep",
-    "warm_up_pieces",
-    "write_configuration",
-    "write_from_litellm",
-]

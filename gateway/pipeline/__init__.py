@@ -24,24 +24,3 @@ if TYPE_CHECKING:
     from gateway.pipeline.wiring import WiredPipeline
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "BEAT_SECONDS",
-    "HEARTBEAT_SECONDS",
-    "IdempotencyGate",
-    "Instruments",
-    "LimitedPipeline",
-    "MeteredCall",
-    "PausedRequest",
-    "Pipeline",
-    "ProfileComposer",
-    "RelayedBills",
-    "RunPermit",
-    "RunningTurns",
-    "StreamedAnswer",
-    "WholeCompletion",
-    "WiredPipeline",
-    "entity_memory",
-    "not_paused",
-    "turn_replays",
-]

@@ -23,25 +23,3 @@ if TYPE_CHECKING:
     from gateway.retrieval.stored.segment_process import IndexFailed, SegmentMaker
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "PLACES",
-    "SEGMENT_REGIONS",
-    "ContentIndexes",
-    "EmbeddingModel",
-    "IndexFailed",
-    "MiniLM",
-    "PassageFinder",
-    "PendingVectors",
-    "RequestMeaning",
-    "SegmentMaker",
-    "index_texts",
-    "is_large",
-    "packed_places",
-    "places_named",
-    "question_in",
-    "read_for",
-    "regions_found",
-    "relevance",
-    "search_by_regions",
-]

@@ -26,26 +26,3 @@ if TYPE_CHECKING:
     from gateway.storage.wiring import WiredStorage
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "KEPT_SECONDS",
-    "PROBE_SECONDS",
-    "ClaimStore",
-    "ConversationStore",
-    "EntityStore",
-    "LargeDocuments",
-    "PathCache",
-    "Retention",
-    "SqlBudgets",
-    "UiSessions",
-    "WiredStorage",
-    "audit_events",
-    "bills",
-    "keyed_hashes",
-    "ledger",
-    "open_rates",
-    "results_apart",
-    "stored_files",
-    "stored_keys",
-    "usd",
-]

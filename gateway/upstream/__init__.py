@@ -26,26 +26,5 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_face(__name__)
 
-__all__ = [
-    "ConnectionPool",
-    "DiscoveredModels",
-    "HttpIdentityDocuments",
-    "HttpUpstream",
-    "LitellmLibrary",
-    "PassthroughClient",
-    "RawAnswer",
-    "S3Contents",
-    "UpstreamEmbedder",
-    "UpstreamPassage",
-    "UpstreamWrapper",
-    "WiredUpstreams",
-    "lacks",
-    "new_client",
-    "passthrough",
-    "reach_bucket",
-    "resources",
-    "warm_up_call",
-]
-
 # httpx's command-line tool, which it works without: it would load rich and pygments at each start.
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]

@@ -127,12 +127,13 @@ def circle(package: Path = PACKAGE) -> list[str]:
 
 
 def faces(package: Path = PACKAGE) -> dict[str, list[str]]:
-    """Names that packages offer by their `__all__`: what other rooms may import of them."""
+    """Names that packages offer: what their `__init__.py` imports for type checkers."""
     found = {}
     for path in package.glob("**/__init__.py"):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                found[_module(path, package)] = list(ast.literal_eval(node.value))
+        blocks = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.If)]
+        imports = [each for block in blocks for each in block.body if isinstance(each, ast.ImportFrom)]
+        if imports:
+            found[_module(path, package)] = [name.name for each in imports for name in each.names]
     return found
 
 

@@ -105,9 +105,9 @@ def _offered(face: str, name: str) -> object:
 def test_what_goes_past_a_face_is_found(tmp_path: Path) -> None:
     package = tmp_path / "house"
     for name, text in {
-        "room/__init__": "__all__ = ['Chair']",
+        "room/__init__": "if TYPE_CHECKING:\n    from house.room.chairs import Chair",
         "room/chairs": "from house.room.legs import Leg\nclass Chair: ...",
-        "room/shelf/__init__": "__all__ = ['Book']",
+        "room/shelf/__init__": "if TYPE_CHECKING:\n    from house.room.shelf.books import Book",
         "hall": "from house.room import Chair\nfrom house.room.shelf import Book\nfrom house.cellar.coal import Coal",
         "thief": "from house import room\nfrom house.room.legs import Leg\nfrom house.room import chairs\nroom.rug",
         "cellar/__init__": "",

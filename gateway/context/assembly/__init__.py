@@ -10,14 +10,3 @@ if TYPE_CHECKING:
     from gateway.context.assembly.shown_block import ARTIFACT_ID, BLOCK_TAG, ELISION, ITEM_TAG, without_block_items
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "ARTIFACT_ID",
-    "BLOCK_NOTE",
-    "BLOCK_TAG",
-    "ELISION",
-    "ITEM_TAG",
-    "render",
-    "shown_block",
-    "without_block_items",
-]

@@ -9,5 +9,3 @@ if TYPE_CHECKING:
     from gateway.context.tokens.model_margins import ModelMargins, PromptReport, keep_calibrated
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = ["CounterRegistry", "ModelMargins", "PromptReport", "TiktokenCounter", "keep_calibrated"]

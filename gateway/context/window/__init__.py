@@ -11,5 +11,3 @@ if TYPE_CHECKING:
     from gateway.context.window.fitting import in_full
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = ["PassageCandidate", "PromptCounter", "TranscriptMessage", "candidates", "counting", "extracts", "in_full"]

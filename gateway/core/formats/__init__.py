@@ -8,5 +8,3 @@ if TYPE_CHECKING:
     from gateway.core.formats.sealing import MAX_OPENED_BYTES, seal, unsealed
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = ["MAX_OPENED_BYTES", "seal", "unsealed"]

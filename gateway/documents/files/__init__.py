@@ -17,20 +17,3 @@ if TYPE_CHECKING:
     from gateway.documents.files.wiring import WiredDocuments
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "CallersFiles",
-    "FileService",
-    "FilesHere",
-    "PartUploads",
-    "PendingUpload",
-    "ReadingFiles",
-    "UploadFields",
-    "WiredDocuments",
-    "are_relayed",
-    "folder_of",
-    "open_files",
-    "open_stores",
-    "sealed",
-    "store_of",
-]

@@ -10,5 +10,3 @@ if TYPE_CHECKING:
     from gateway.storage.cache.redis import reach_cache
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = ["FrameCache", "MemoryCache", "open_cache", "reach_cache"]

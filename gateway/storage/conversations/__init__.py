@@ -13,5 +13,3 @@ if TYPE_CHECKING:
     from gateway.storage.conversations.transfers import ConversationTransfer
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = ["ConversationRecords", "ConversationTransfer", "PastReader", "ReplayStore", "UserPurge", "content_id_of"]

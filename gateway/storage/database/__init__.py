@@ -12,16 +12,3 @@ if TYPE_CHECKING:
     from gateway.storage.database.transactions import CommitUnknown, DatabaseClient, reads
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "REVISION",
-    "CommitUnknown",
-    "DatabaseClient",
-    "DatabaseTransactions",
-    "SchemaState",
-    "finish",
-    "migrate",
-    "reads",
-    "shown",
-    "sqlite",
-]

@@ -9,5 +9,3 @@ if TYPE_CHECKING:
     from gateway.storage.encryption.columns import SEALED_MORE, KeyVault, open_vault, sealing
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = ["SEALED_MORE", "KeyVault", "open_vault", "rewrite", "sealing"]

@@ -10,13 +10,3 @@ if TYPE_CHECKING:
     from gateway.storage.reports.storage_health import StorageHealth
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = [
-    "CostReports",
-    "StorageHealth",
-    "SumDifference",
-    "compare_sums",
-    "found_requests",
-    "request_list",
-    "storage_health",
-]

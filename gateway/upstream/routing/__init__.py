@@ -15,5 +15,3 @@ if TYPE_CHECKING:
     from gateway.upstream.routing.router import ConfiguredRouter
 else:
     __getattr__ = lazy_face(__name__)
-
-__all__ = ["ConfiguredRouter", "KnownProtocols", "ModelCatalogue", "catalogue", "health", "protocols", "router"]
