@@ -17,28 +17,44 @@ ASK = [user("hello")]
 PDF = {"filename": "a.pdf", "file_data": "data:application/pdf;base64,%%%"}
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 
-TABLE: list[tuple[Json, str]] = [
-    ({"model": None}, "model"),
-    ({"messages": [*ASK, None]}, "messages[1]"),
-    ({"messages": [user([{"type": "file", "file": PDF}])]}, "messages[0].content[0]"),
-    ({"messages": [*ASK, {"role": "tool", "content": "x", "tool_call_id": "c"}]}, "messages[1]"),
-    ({"messages": [*ASK, {"role": "assistant", "tool_calls": [CALL]}, *ASK]}, "messages[1]"),
-    ({"context": {"models": {"context_planner": "unknown"}}}, "context.models"),
-    ({"attachments": [{"content": "x", "attachment_id": "file-1"}]}, "attachments[0]"),
+APIS: dict[str, Json] = {
+    "/chat/completions": {"messages": ASK},
+    "/responses": {"input": ASK},
+    "/messages": {"messages": ASK, "max_tokens": 100},
+}
+CHATS, MESSAGES = "/chat/completions", "/messages"
+ORPHAN = {"type": "tool_result", "tool_use_id": "x", "content": "y"}
+TABLE: list[tuple[str, Json, str]] = [
+    (CHATS, {"model": None}, "model"),
+    (CHATS, {"messages": [*ASK, None]}, "messages[1]"),
+    (CHATS, {"messages": [user([{"type": "file", "file": PDF}])]}, "messages[0].content[0]"),
+    (CHATS, {"messages": [*ASK, {"role": "tool", "content": "x", "tool_call_id": "c"}]}, "messages[1]"),
+    (CHATS, {"messages": [*ASK, {"role": "assistant", "tool_calls": [CALL]}, *ASK]}, "messages[1]"),
+    (CHATS, {"context": {"models": {"context_planner": "unknown"}}}, "context.models"),
+    (CHATS, {"attachments": [{"content": "x", "attachment_id": "file-1"}]}, "attachments[0]"),
+    (MESSAGES, {"model": 7}, "model"),
+    (MESSAGES, {"max_tokens": 0}, "max_tokens"),
+    (MESSAGES, {"messages": [user([ORPHAN])]}, "messages[0].content[0]"),
+    (MESSAGES, {"messages": [user([{"type": "image"}])]}, "messages[0].content[0].source"),
+    (MESSAGES, {"tools": [{}]}, "tools[0].name"),
+    (MESSAGES, {"context": {"mode": "fast"}}, "context.mode"),
+    (MESSAGES, {"attachments": [{}]}, "attachments[0]"),
 ]
-"""`unit/api/test_wire.py` has each field and each header."""
+"""`unit/api/test_wire.py` has each field and each header, `unit/core/formats/test_anthropic_reading.py` each of
+Anthropic's."""
 
 
-@pytest.mark.parametrize(("change", "named"), TABLE, ids=[json.dumps(c)[:60] for c, _ in TABLE])
+@pytest.mark.parametrize(("path", "change", "named"), TABLE, ids=[json.dumps(row[1])[:60] for row in TABLE])
 def test_s7_bad_input_names_the_field(
-    one_gateway: GatewayProcess, upstream: MockUpstream, change: Json, named: str
+    one_gateway: GatewayProcess, upstream: MockUpstream, path: str, change: Json, named: str
 ) -> None:
-    """400 in OpenAI's shape with the field as `param`; nothing goes up, nothing is stored."""
-    body = {"model": "small", "messages": ASK, **change}
-    answer = one_gateway.post("/chat/completions", json={k: v for k, v in body.items() if v is not None})
+    """400 in the API's own shape with the field as its client knows it; nothing goes up, nothing is stored."""
+    body = {"model": "small", **APIS[path], **change}
+    answer = one_gateway.post(path, json={k: v for k, v in body.items() if v is not None})
     assert answer.status_code == 400, answer.text
     error = answer.json()["error"]
-    assert set(error) == {"message", "type", "param", "code"}
+    assert answer.json().get("type") == ("error" if path == MESSAGES else None)
+    assert path == MESSAGES or set(error) == {"message", "type", "param", "code"}
     assert error["type"] == "invalid_request_error"
     assert (error["param"] or "").startswith(named)
     assert named in error["message"]
@@ -116,11 +132,6 @@ KEYS: dict[str, Json] = {
     "narrow": {"models": ["gpt-4o-mini"]},
     "poor": {"budgets": [{"usd": "0.000000000001"}]},
     "limited": {"limits": {"rpm": 5}},
-}
-APIS: dict[str, Json] = {
-    "/chat/completions": {"messages": ASK},
-    "/responses": {"input": ASK},
-    "/messages": {"messages": ASK, "max_tokens": 100},
 }
 REFUSALS: dict[str, tuple[int, str, Json]] = {
     "an unknown key": (401, "nobody", {}),

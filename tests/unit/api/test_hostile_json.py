@@ -8,108 +8,67 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.answers import Json, ok
+from tests.support.answers import Json, ok, user
 from tests.support.faults.refusals import changed, places
 from tests.support.gateway_process import GatewayProcess
-from tests.support.hostile import ODD, REFUSED, many, nothing_is_left, shaped
+from tests.support.hostile import CHAT, MESSAGES, ODD, REFUSED, many, nothing_is_left, of, shaped
 from tests.support.marks import few_or_many
+from tests.support.messages import HEADERS
 from tests.support.mock_upstream import MockUpstream
 
-CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-FULL: Json = {
-    "model": "gpt-4o",
-    "messages": [
-        {"role": "system", "content": "be kind", "name": "s"},
-        {"role": "user", "content": [{"type": "text", "text": "look"}], "name": "u"},
-        {"role": "assistant", "content": None, "tool_calls": [CALL], "refusal": None},
-        {"role": "tool", "tool_call_id": "c1", "content": "found"},
-        {
-            "role": "user",
-            "content": [
-                {"type": "text", "text": "hello"},
-                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}},
-                {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
-                {"type": "file", "file": {"file_data": "data:text/plain;base64,aGVsbG8=", "filename": "a.txt"}},
-            ],
-        },
-    ],
-    "stream": False,
-    "stream_options": {"include_usage": True},
-    "n": 1,
-    "max_tokens": 100,
-    "max_completion_tokens": 100,
-    "temperature": 1,
-    "seed": 1,
-    "stop": ["x"],
-    "logit_bias": {"1": 1},
-    "tools": [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}],
-    "functions": [{"name": "f", "parameters": {}}],
-    "tool_choice": "auto",
-    "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
-    "store": True,
-    "metadata": {"a": "b"},
-    "conversation": {"id": "conv_x"},
-    "attachments": [{"content": "text", "title": "t", "source": "s", "attachment_type": "document"}],
-    "context": {
-        "mode": "auto",
-        "planning": "never",
-        "goal": "synthesis",
-        "max_input_tokens": 1000,
-        "models": {"context_planner": "gpt-4o-mini", "summarizer": "gpt-4o-mini"},
-        "session": "s",
-        "dry_run": False,
-    },
-    "user": "u",
-    "safety_identifier": "s",
-    "service_tier": "auto",
-    "prediction": {"type": "content", "content": "x"},
-    "reasoning_effort": "low",
-    "modalities": ["text"],
-    "prompt_cache_key": "k",
-    "unknown": {"a": [1]},
-}
+CHATS, PATHS = "/chat/completions", {"/chat/completions": CHAT, "/messages": MESSAGES}
+JSON = {"content-type": "application/json"}
 
 
-def base(path: tuple[Any, ...]) -> Json:
-    """A valid request in which that place exists, and as little else as hides nothing behind another error."""
-    body = {"model": "gpt-4o", "messages": FULL["messages"][-1:], path[0]: FULL[path[0]]}
-    return body | ({"stream": True} if path[0] == "stream_options" else {})
+def base(path: str, name: str) -> Json:
+    """A valid request with that field, and as little else as hides nothing behind another error."""
+    full = PATHS[path]
+    least = {"model": "gpt-4o", "max_tokens": 100, "messages": [user("hello")]}
+    tools = {"tools": full["tools"]} if name in ("tool_choice", "messages") else {}
+    return {**least, **tools, "stream": name == "stream_options", name: full[name]}
 
 
-def asked(client: httpx.Client, body: Any, headers: dict[str, str] | None = None) -> httpx.Response:
-    """The answer, which is never a fault of the gateway's."""
+def asked(client: httpx.Client, body: Any, headers: dict[str, str] | None = None, path: str = CHATS) -> httpx.Response:
+    """The answer, which is never a fault of the gateway's, and in its API's own shape."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    answer = client.post("/chat/completions", content=raw, headers=headers)
+    answer = client.post(path, content=raw, headers={**(HEADERS if path != CHATS else {}), **(headers or {})})
     assert answer.status_code == 200 or 400 <= answer.status_code < 500, (answer.status_code, answer.text[:500])
     if answer.status_code != 200:
-        assert {"message", "type", "param", "code"} <= set(answer.json()["error"])
+        told = answer.json()
+        assert isinstance(told["error"]["type"], str)
+        assert isinstance(told["error"]["message"], str)
+        if path == CHATS:
+            assert {"param", "code"} <= set(told["error"])
+        else:
+            assert (told["type"], told["request_id"]) == ("error", answer.headers["x-request-id"])
     return answer
 
 
 UNREAD = ["temperature", "seed", "stop", "logit_bias", "tool_choice", "response_format", "service_tier", "prediction"]
 UNREAD += ["reasoning_effort", "modalities", "prompt_cache_key", "unknown"]
+READ = [("/messages", name) for name in MESSAGES] + [(CHATS, name) for name in CHAT if name not in UNREAD]
 
 
 @few_or_many(len(ODD) + 1, 1)
-@pytest.mark.parametrize("name", [name for name in FULL if name not in UNREAD])
+@pytest.mark.parametrize(("path", "name"), READ)
 def test_s7_odd_values_in_every_field(
-    one_gateway: GatewayProcess, upstream: MockUpstream, name: str, number: int
+    one_gateway: GatewayProcess, upstream: MockUpstream, path: str, name: str, number: int
 ) -> None:
     """§7: answered, or a 4xx by the gateway that names the field, with nothing sent or left behind."""
     upstream.strict = False
     with one_gateway.http() as client:
-        found = list(product(places(FULL[name], (name,)), ODD))
+        found = list(product(places(PATHS[path][name], (name,)), ODD))
         # Every so manieth pair, so that each place and each value has its turn; of few places every fourth.
         step = number if len(found) > 2 * len(ODD) else min(number, 4)
-        for place, (path, odd) in list(enumerate(found))[::step]:
+        for count, (place, odd) in list(enumerate(found))[::step]:
             before = len(upstream.requests)
-            body = changed(base(path), path, odd)
-            answer = asked(client, {"stream": place % 3 == 0, **body})
+            body = changed(base(path, name), place, odd)
+            answer = asked(client, {"stream": count % 3 == 0, **body}, JSON, path)
             if answer.status_code == 200 or len(upstream.requests) > before:
                 continue
             error = answer.json()["error"]
-            assert (error["param"] or "").startswith(name), (path, odd, error)
-            assert nothing_is_left(client, answer), (path, odd)
+            assert (error.get("param") or "").startswith(name), (place, odd, error)
+            assert nothing_is_left(client, answer), (place, odd)
     upstream.violations.clear()
 
 
@@ -120,7 +79,7 @@ def test_s1_what_the_gateway_does_not_read_goes_up_as_it_is(
     """§1: whatever it is, and to the last digit."""
     upstream.strict = False
     with one_gateway.http() as client:
-        assert asked(client, {**base(("unknown",)), **dict.fromkeys(UNREAD, odd)}).status_code == 200
+        assert asked(client, {**base(CHATS, "unknown"), **dict.fromkeys(UNREAD, odd)}).status_code == 200
     assert [upstream.last.body[name] for name in UNREAD] == [odd] * len(UNREAD)
     upstream.violations.clear()
 
@@ -135,7 +94,7 @@ STORED: list[Any] = [
     1e308,
     [[[["deep"]]]],
 ]
-TEXTS_ONLY = changed(FULL, ("messages", 4, "content"), FULL["messages"][4]["content"][:3])
+TEXTS_ONLY = changed(CHAT, ("messages", 4, "content"), CHAT["messages"][4]["content"][:3])
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 REMEMBERED = ("messages", "metadata", "attachments", "user", "safety_identifier")
 
@@ -169,14 +128,15 @@ def test_s7_odd_values_are_stored_safely(
     upstream.violations.clear()
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_s7_documents_that_are_no_request(one_gateway: GatewayProcess, upstream: MockUpstream, name: str) -> None:
-    """§7: a 400 within two seconds; nothing is sent or left behind."""
+@pytest.mark.parametrize("path", [*PATHS, "/messages/count_tokens"])
+def test_s7_documents_that_are_no_request(one_gateway: GatewayProcess, upstream: MockUpstream, path: str) -> None:
+    """§7: a 400; nothing is sent or left behind."""
     with one_gateway.http() as client:
-        answer = asked(client, REFUSED[name], {"content-type": "application/json"})
-        assert answer.status_code == 400
-        assert answer.json()["error"]["type"] == "invalid_request_error"
-        assert nothing_is_left(client, answer)
+        for name, raw in REFUSED.items():
+            answer = asked(client, raw, JSON, path)
+            assert answer.status_code == 400, name
+            assert answer.json()["error"]["type"] == "invalid_request_error"
+            assert nothing_is_left(client, answer)
     assert not upstream.chats
 
 
@@ -196,7 +156,7 @@ def test_s1_9_half_a_sign_is_mended_wherever_it_stands(
 ) -> None:
     """§1.9: what is half a character is U+FFFD from there on, and an id of nobody's names no conversation."""
     with one_gateway.http() as client:
-        answer = asked(client, HALVES[name], {"content-type": "application/json"})
+        answer = asked(client, HALVES[name], JSON)
     assert answer.status_code == (404 if name == "half a pair in an id" else 200), answer.text
     for record in upstream.chats:
         assert "\\ud8" not in record.raw.decode()
@@ -241,7 +201,7 @@ def test_s7_of_two_members_with_one_name_the_last_counts(one_gateway: GatewayPro
 
 
 LARGE = {
-    "2,000 messages": b'{"model":"gpt-4o","messages":' + many(2_000, {"role": "user", "content": "hi"}) + b"}",
+    "2,000 messages": of(many(2_000, user("hi"))),
     "100,000 members in an unknown field": shaped(
         more=b',"x":' + json.dumps({f"k{i}": i for i in range(10**5)}).encode()
     ),

@@ -6,73 +6,28 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.api.request.validation import ROLES, RequestArrival, parse_chat_request
+from gateway.api.request.validation import RequestArrival, parse_chat_request
 from gateway.core.config.settings import Settings
 from gateway.core.errors import InvalidRequest
 from gateway.core.types.chat import ChatRequest, RequestCaller
+from tests.support.answers import Json, user
+from tests.support.faults.refusals import changed, places
+from tests.support.hostile import CHAT, ODD
 from tests.unit.making import NOW
 
 SETTINGS = Settings()
-ODD: st.SearchStrategy[Any] = st.sampled_from(
-    [None, True, False, 0, -1, 1.5, 1e308, 10**30, "", " ", "x" * 10_000, "\x00", "conv_x", "auto", [], {}, [[]], [{}]]
+ANY = st.recursive(
+    st.sampled_from([*ODD, False, "conv_x"]), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
 )
-ANY = st.recursive(ODD | st.text(max_size=5), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
-
-
-def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """An object with some of these fields, each now and then of the wrong kind."""
-    return st.fixed_dictionaries({}, optional={name: value | ANY for name, value in fields.items()})
-
-
-TEXT = st.text(max_size=10)
-CALL = some(id=TEXT, type=TEXT, function=some(name=TEXT, arguments=TEXT), custom=some(name=TEXT, input=TEXT))
-FILE = some(file_id=TEXT, file_data=TEXT, filename=TEXT)
-PART = some(type=st.sampled_from(["text", "file", "image_url"]), text=TEXT, file=FILE, image_url=some(url=TEXT))
-MESSAGE = some(
-    role=st.sampled_from(ROLES),
-    content=TEXT | st.lists(PART | ANY),
-    name=TEXT,
-    tool_call_id=TEXT,
-    tool_calls=st.lists(CALL | ANY),
-)
-TOOL = some(type=TEXT, function=some(name=TEXT, parameters=ANY))
-ATTACHMENT = some(attachment_id=TEXT, content=TEXT, title=TEXT, source=TEXT, attachment_type=TEXT)
-CONTEXT = some(
-    mode=TEXT,
-    planning=TEXT,
-    goal=TEXT,
-    max_input_tokens=st.integers(),
-    models=some(context_planner=TEXT, summarizer=TEXT),
-    session=TEXT,
-    dry_run=st.booleans(),
-)
-FIELDS: dict[str, st.SearchStrategy[Any]] = {
-    "model": st.just("gpt-4o"),
-    "messages": st.lists(MESSAGE | ANY),
-    "stream": st.booleans(),
-    "stream_options": some(include_usage=st.booleans()),
-    "n": st.integers(),
-    "max_tokens": st.integers(),
-    "max_completion_tokens": st.integers(),
-    "tools": st.lists(TOOL | ANY),
-    "functions": st.lists(TOOL | ANY),
-    "response_format": ANY,
-    "store": st.booleans(),
-    "metadata": st.dictionaries(TEXT, TEXT | ANY),
-    "conversation": TEXT | some(id=TEXT),
-    "attachments": st.lists(ATTACHMENT | ANY),
-    "context": CONTEXT,
-    "user": TEXT,
-    "safety_identifier": TEXT,
-}
 
 
 @st.composite
-def bodies(draw: st.DrawFn) -> dict[str, Any]:
-    """A valid request with up to three fields that need not be."""
-    body: dict[str, Any] = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]}
-    for name in draw(st.lists(st.sampled_from(list(FIELDS)), max_size=3, unique=True)):
-        body[name] = draw(FIELDS[name] | ANY)
+def bodies(draw: st.DrawFn) -> Json:
+    """A valid request with up to three further fields, some places of which hold anything."""
+    named = draw(st.lists(st.sampled_from(list(CHAT)), max_size=3, unique=True))
+    body = {"model": "gpt-4o", "messages": [user("hello")], **{name: CHAT[name] for name in named}}
+    for _ in range(draw(st.integers(0, 3))):
+        body = changed(body, draw(st.sampled_from([*places(body)])), draw(ANY))
     return body
 
 
