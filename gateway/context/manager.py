@@ -68,9 +68,9 @@ class BuiltContext:
     """What is forwarded, what is stored of it, and its figures.
 
     `material` and `counting` are None if the messages are sent upstream as they were sent, without being examined
-    (`context/manager.py`). `cached` are digests of contents with entries in the cache. `plan` is the planner's plan, so
-    that a second context of the same request asks no planner. `left_out`: tokens saved, compared with forwarding
-    everything. `indexes` and `vectors` are cached for later questions after the request is stored.
+    (`context/manager.py`). `cached` are digests of contents with entries in the cache, and ids of files. `plan` is the
+    planner's plan, so that a second context of the same request asks no planner. `left_out`: tokens saved, compared
+    with forwarding everything. `indexes` and `vectors` are cached for later questions after the request is stored.
     """
 
     fitted: PackedWindow
@@ -131,14 +131,21 @@ def render(proposal: WindowProposal, final: FinalFit, result: PlanResult | None)
         utilization,
         material,
         measured.counting,
-        new_attachments=material.attached[len(measured.inputs.history.attachments) :],
+        new_attachments=_new(material),
         plan=result if result is not None and result.asked else None,
         left_out=left_out(measured, final),
         economy=final.economy,
     )
-    if request.store and not request.options.dry_run and measured.finder.digests:
-        built = replace(built, indexes=measured.finder).with_cached(measured.finder.digests)
+    if request.store and not request.options.dry_run:
+        built = built.with_cached(tuple(each.file_id for each in request.attachments if each.file_id is not None))
+        if measured.finder.digests:
+            built = replace(built, indexes=measured.finder).with_cached(measured.finder.digests)
     return built.with_cached(result.cached) if result is not None else built
+
+
+def _new(material: WindowInputs) -> tuple[Artifact, ...]:
+    """Returns the attachments that came with this request."""
+    return tuple(each for each in material.attached if not each.historical)
 
 
 def check_whole(built: BuiltContext, budget: PromptBudget) -> None:
@@ -177,8 +184,7 @@ def _utilization(
     turns = material.turns_before + len(tool_steps.turn_starts(message.role for message in material.messages))
     if inputs.budget.turns is not None and turns > inputs.budget.turns.most and utilization.messages_excluded:
         utilization.left_by = MAX_TURNS
-    new = material.attached[len(history.attachments) :]
-    earlier = artifact_decisions.EarlierWindow.of(material, measured.unreduced, history.forwarded, new)
+    earlier = artifact_decisions.EarlierWindow.of(material, measured.unreduced, history.forwarded, _new(material))
     if (memory := fitted.forwarded.memory) is not None:
         tokens = measured.counting.message(memory.body)
         utilization.memory = {"pinned": len(memory.pinned), "segments": len(memory.segments), "tokens": tokens}

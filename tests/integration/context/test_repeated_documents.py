@@ -1,6 +1,8 @@
 """A document that comes again in a later turn, by whichever road, stands once in the window (guarantee §14.6)."""
 
 import base64
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -248,3 +250,23 @@ def test_s14_6_a_pdf_that_goes_up_as_it_came_is_not_shown_as_text_besides(
     ask(message, conversation)
     assert upstream.forwarded[-1] == message
     assert text_of(upstream.last.body).count(keeper(1)) == 1, "what was forwarded stays"
+
+
+def test_s3_7_a_document_is_stored_behind_one_that_two_requests_at_once_brought(
+    keeping: GatewayProcess, upstream: MockUpstream
+) -> None:
+    named = send(keeping, "chat", "Who keeps lamp 3?")
+    gate = threading.Event()
+    with ThreadPoolExecutor(2) as at_once:
+        before = len(upstream.chats)
+        for _ in range(2):
+            upstream.reply(text="Yes.", gate=gate)
+        twice = [at_once.submit(send, keeping, "attachment", f"Is it lit? {n}", named) for n in range(2)]
+        upstream.wait_for_chats(before + 2)
+        gate.set()
+        for each in twice:
+            each.result()
+    other = {"attachments": [{"title": "Other", "content": prose(9, 50)}]}
+    send(keeping, "", "And this?", named, **other)
+    listed = keeping.get(f"/conversations/{named}/attachments").json()["data"]
+    assert [each["title"] for each in listed][1:] == ["Other"]
