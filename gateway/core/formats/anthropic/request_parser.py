@@ -478,6 +478,7 @@ ANTHROPIC_SAID_FIELDS = frozenset(
     (*ANTHROPIC_SAME_FIELDS, *OWN_MESSAGE_FIELDS, "messages", "system", "tools", "tool_choice", "stop_sequences")
 )
 """Fields that a chat expresses in full. All others are sent untouched to Anthropic, and nowhere else."""
+OBJECT_FIELDS = ("thinking", "metadata", "tool_choice", "output_config")
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 FIELDS_OF_CHATS = {"stop": "stop_sequences", "user": "metadata.user_id", "response_format": "output_config.format"}
 """Chat fields that errors name, and their names in this API."""
@@ -559,6 +560,9 @@ def read_request(
         raise errors.missing("messages")
     if not isinstance(messages, list) or not (messages or delivers):
         raise errors.invalid("messages", "must be a list of at least one message")
+    for name in OBJECT_FIELDS:
+        if not isinstance(body.get(name), dict | None):
+            raise errors.invalid(name, "must be an object")
     reader = MessageReader()
     if body.get("system") is not None:
         reader.system(body["system"])

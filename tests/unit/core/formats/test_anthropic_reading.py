@@ -44,6 +44,10 @@ BAD: list[tuple[Json, str]] = [
     ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
     ({"tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "some"}}, "tool_choice.type"),
     ({"metadata": {"user_id": 7}}, "metadata.user_id"),
+    ({"metadata": 7}, "metadata"),
+    ({"thinking": True}, "thinking"),
+    ({"tool_choice": "auto"}, "tool_choice"),
+    ({"output_config": []}, "output_config"),
     ({"context_management": {"edits": [{}]}}, "context_management.edits[0]"),
 ]
 
