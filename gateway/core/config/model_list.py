@@ -78,7 +78,7 @@ CLOUDS = frozenset(
 CREDENTIAL_FIELDS = ("azure_ad_token", "client_secret", "vertex_credentials", "aws_secret_access_key")
 
 
-class _Priced(BaseModel):
+class _Priced(setting_sections.NumericFields):
     """Fields among which may be prices, under whatever name LiteLLM has for them."""
 
     @model_validator(mode="before")

@@ -106,7 +106,19 @@ Share = Annotated[float, Field(ge=0, le=1)]
 PositiveShare = Annotated[float, Field(gt=0, le=1)]
 
 
-class SettingsSection(BaseModel):
+class NumericFields(BaseModel):
+    """Fields that take no `true` for a number."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """`false` may be written for 0, but `true` for 1 is a mistake: a retention of one day, say."""
+        if value is True and _is_number(cls.model_fields[str(info.field_name)].annotation):
+            raise ValueError("must be a number")
+        return value
+
+
+class SettingsSection(NumericFields):
     """Frozen; a name that it does not know is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
@@ -118,14 +130,6 @@ class SettingsSection(BaseModel):
             return values
         allowed = {name: words(each.annotation) for name, each in cls.model_fields.items() if name in values}
         return {**values, **{name: _as_word(values[name], each) for name, each in allowed.items() if each}}
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """`false` may be written for 0, but `true` for 1 is a mistake: a retention of one day, say."""
-        if value is True and _is_number(cls.model_fields[str(info.field_name)].annotation):
-            raise ValueError("must be a number")
-        return value
 
 
 class UpstreamTimeouts(SettingsSection):

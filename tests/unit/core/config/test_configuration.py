@@ -179,6 +179,14 @@ def test_s6_no_price_makes_a_bill_that_is_below_0_or_cannot_be_written(tmp_path:
         assert message.endswith(("_cost_per_token", "_token_cost"))
 
 
+@pytest.mark.parametrize(
+    "part",
+    [{"litellm_params": {"model": "m", "rpm": True}}, {"model_info": {"mode": "chat", "max_input_tokens": True}}],
+)
+def test_true_is_no_number_in_a_model_list(tmp_path: Path, part: dict[str, Any]) -> None:
+    assert "must be a number" in refused(tmp_path, {"model_list": [{**MODEL, **part}]})
+
+
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError):
         load_settings(None, {}).server.port = 5  # type: ignore[misc]
