@@ -6,6 +6,25 @@ import pytest
 from tests.support.faults.ways import CLASSES, WAYS, Crossing, Way, flooded
 from tests.support.faults.words import ANTHROPIC, CHAT, RESPONSES
 
+MORE = {
+    "no answer": ("HTML", "an empty body", "JSON that is no object", "an object of nothing", "a reset"),
+    "cut streams": ("a reset after an event", "half an event and a good end", "silence", "no JSON"),
+    "nothing yet": ("a head and a close", "a head and silence"),
+    "statuses": [f"status {each}" for each in (400, 404, 409, 413, 422, 500, 503)],
+    "waits": ("headers of its own",),
+    "keys": ("status 403", "401 in a good answer", "a key at 400"),
+    "errors inside": ("a fault, in the middle",),
+}
+"""What is tried of chats alone besides."""
+
+
+@pytest.mark.parametrize("kind", MORE)
+def test_s7_further_faults_of_a_chats_upstream(crossing: Crossing, kind: str) -> None:
+    """Status, body and waits are kept; a stream that breaks ends with an error event, and its turn is partial."""
+    table = CLASSES[kind](CHAT)
+    failures = crossing.failures(WAYS[0], {name: table[name] for name in MORE[kind]})
+    assert not failures, failures[0]
+
 
 @pytest.mark.in_turn("way")
 @pytest.mark.parametrize("kind", CLASSES)

@@ -117,6 +117,7 @@ def keys(words: Words) -> Table:
     found: Table = {}
     for status in (401, 403):
         found[f"status {status}"] = Fault(steps=(whole(refusal, status), End.KEEP), code="upstream_auth")
+    found["401 in a good answer"] = Fault(steps=(whole(refusal), End.KEEP), code="upstream_auth")
     for status in (400, 500, 429):
         body = words.error("x", "the key sk-upstream may not do this", None)
         fault = refused(status, json.dumps(body).encode())

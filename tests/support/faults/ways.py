@@ -134,7 +134,9 @@ class Crossing:
         self._queue.clear()
         after = self._ask(way, False)
         assert (after.status_code, way.edge.text(after, strictly=True)) == (200, TEXT)
-        assert "Traceback" not in self.gateway.log_text()[logged:], "it was no fault of our own"
+        said = self.gateway.log_text()[logged:]
+        assert "Traceback" not in said, "it was no fault of our own"
+        assert "sk-upstream" not in said
 
     def _check(self, way: Way, fault: Fault, answer: httpx.Response) -> None:
         self._check_silence(fault, answer)
