@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -242,32 +242,16 @@ class BudgetStore(Protocol):
         """Deletes the leases of processes that are gone."""
 
 
-class LocalRateStore(Protocol):
-    """A `RateStore` within this process, which needs no waiting. `now`: Unix seconds."""
-
-    def take(self, key: str, limit: int, amount: int, now: float) -> tuple[bool, RateWindow]: ...
-
-    def correct(self, key: str, amount: int, since: float) -> None: ...
-
-    def enter(self, key: str, request_id: str, limit: int) -> bool: ...
-
-    def leave(self, key: str, request_id: str) -> None: ...
-
-
 class RateStore(Protocol):
     """Counts within a minute, and concurrent requests. It may lose counts at any time; each change is atomic.
     Raises LimitsUnavailable, StorageUnavailable: the store cannot be reached."""
 
-    @property
-    def local(self) -> LocalRateStore | None:
-        """The store of this process, if it counts alone; None if other processes count, too."""
-
     async def take(self, key: str, limit: int, amount: int) -> tuple[bool, RateWindow]:
         """Counts `amount` if the total then does not exceed `limit`; returns whether it fits, and the counts."""
 
-    async def correct(self, key: str, amount: int, since: float) -> None:
+    def correct(self, key: str, amount: int, since: float) -> Coroutine[Any, Any, None] | None:
         """Adds `amount` to a count made at `since` (seconds since 1970). A negative amount applies only while that
-        count is in the current window."""
+        count is in the current window. None: it is done."""
 
     async def enter(self, key: str, request_id: str, limit: int) -> bool:
         """Admits a request, for a minute unless renewed, if fewer than `limit` others run; returns whether it did."""
@@ -275,8 +259,8 @@ class RateStore(Protocol):
     async def renew(self, running: Sequence[tuple[str, str]]) -> None:
         """Counts these requests, by key and id, as running for another minute."""
 
-    async def leave(self, key: str, request_id: str) -> None:
-        """Ends a running request."""
+    def leave(self, key: str, request_id: str) -> Coroutine[Any, Any, None] | None:
+        """Ends a running request. None: it is done."""
 
     async def sweep(self) -> None:
         """Deletes counts and running requests that have expired."""

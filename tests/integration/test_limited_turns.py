@@ -117,7 +117,7 @@ async def test_s12_3_requests_that_are_cancelled_anywhere_hold_nothing(tmp_path:
         (spending,) = quota.budgets.held()
         assert spending.reserved == 0
         assert isinstance(quota.rates, LocalRates)
-        assert quota.rates.local.running == 0
+        assert quota.rates.running == 0
         spent = await quota.budgets._store.spent(spending.account)
         assert spending.used + spending.spent >= spent  # a read amid bills may count one twice, and forgets none
         assert spent >= slow.answered * 5 * 10**9 - 1

@@ -315,8 +315,6 @@ class Quota:
         self.budgets = BudgetAccounts(budgets, clock)
         self._open_rates = open_rates
         self._rates: ports.RateStore | None = None
-        self.local: ports.LocalRateStore | None = None
-        """The rate store, if that is this process's memory."""
         self._metrics = metrics
         self._hooks = hooks
         self.tasks = BackgroundTasks()
@@ -342,8 +340,6 @@ class Quota:
         if self._upkeep is None:
             self._upkeep = Scheduler()
             self._upkeep.every(EVERY_SECONDS, self._keep, name="limits", failed="limits_not_kept")
-        if self._rates is None and (plan.requests or plan.tokens or plan.at_once):
-            self.local = self.rates.local  # opened here, for whatever counts
         admitted = AdmittedRequest(self, ask.request_id, plan)
         try:
             if nobodys:
@@ -362,12 +358,8 @@ class Quota:
     async def _enter(self, admitted: "AdmittedRequest", counted: Counted) -> None:
         slot = (counted.key, admitted.request_id)
         admitted.slots.append(slot)  # also where nobody knows whether the request got it
-        local = self.local
-        if local is not None:
-            entered: bool | None = local.enter(*slot, counted.limit)
-        else:
-            entered = await self.asked(admitted, self.rates.enter(*slot, counted.limit))
-            self.running.add(slot)
+        entered = await self.asked(admitted, self.rates.enter(*slot, counted.limit))
+        self.running.add(slot)
         if entered is False:
             self._metrics.limited(counted.allowed.holder.kind, "concurrent")
             raise too_many_at_once(counted.allowed, counted.limit)
@@ -375,17 +367,14 @@ class Quota:
     async def take(self, admitted: "AdmittedRequest", counted: Counted, what: What, amount: int) -> None:
         """Counts for a limit within a minute; gives back what was counted if another limit refuses the request.
         Raises RateLimitExceeded: the amount does not fit."""
-        local, at = self.local, time.time()
-        if local is not None:
-            fits, window = local.take(counted.key, counted.limit, amount, at)
-        else:
+        at = time.time()
+        found = await self.asked(admitted, self.rates.take(counted.key, counted.limit, amount))
+        if found is not None and not found[0]:  # an excess charge may still have to be given back
+            await self.tasks.drain_current()
             found = await self.asked(admitted, self.rates.take(counted.key, counted.limit, amount))
-            if found is not None and not found[0]:  # an excess charge may still have to be given back
-                await self.tasks.drain_current()
-                found = await self.asked(admitted, self.rates.take(counted.key, counted.limit, amount))
-            if found is None:
-                return
-            fits, window = found
+        if found is None:
+            return
+        fits, window = found
         if counted.allowed.holder.kind == "key":
             admitted.windows.append((what, counted.limit, window))
         if not fits:
@@ -456,9 +445,10 @@ class Quota:
             raise unavailable()
         admitted.warn("limits_unavailable")
 
-    def behind(self, work: Awaitable[None]) -> None:
-        """Starts work that no answer waits for."""
-        self.tasks.start(self._quietly(work))
+    def behind(self, work: Awaitable[None] | None) -> None:
+        """Starts work that no answer waits for; None: it is done."""
+        if work is not None:
+            self.tasks.start(self._quietly(work))
 
     async def _quietly(self, work: Awaitable[None]) -> None:
         try:
@@ -614,13 +604,9 @@ class AdmittedRequest:
         if not self.slots:
             return
         slots, self.slots = self.slots, []
-        quota, local = self._quota, self._quota.local
         for slot in slots:
-            if local is not None:
-                local.leave(*slot)
-            else:
-                quota.running.discard(slot)
-                quota.behind(quota.rates.leave(*slot))
+            self._quota.running.discard(slot)
+            self._quota.behind(self._quota.rates.leave(*slot))
 
     def note(self, what: What, key: str, amount: int, at: float) -> None:
         """Notes that so much was counted, by the time `at`."""
@@ -643,11 +629,7 @@ class AdmittedRequest:
         self._counted = {}
 
     def _change(self, key: str, amount: int, at: float) -> None:
-        quota = self._quota
-        if quota.local is not None:
-            quota.local.correct(key, amount, at)
-        else:
-            quota.behind(quota.rates.correct(key, amount, at))
+        self._quota.behind(self._quota.rates.correct(key, amount, at))
 
     def warn(self, warning: str) -> None:
         """Puts a warning on the bill, once."""

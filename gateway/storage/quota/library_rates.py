@@ -1,4 +1,4 @@
-"""Rates by the library `limits`, over Valkey or a table (adapter of `ports.RateStore`).
+"""Rates in Valkey, by the library `limits`, or in a table (adapters of `ports.RateStore`).
 
 This module is imported on the first request that is limited.
 """
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from limits.aio.storage import RedisStorage, SlidingWindowCounterSupport, Storage
+from limits.aio.storage import RedisStorage
 from redis.exceptions import RedisError
 
 from gateway.core import errors, ports
@@ -21,79 +21,12 @@ from gateway.storage.database import schema
 from gateway.storage.database.sqlite import DatabaseTransactions, insert_for
 from gateway.storage.rows import MAX_INT, lock_name
 
-# Where the library `limits` counts without Valkey: in a table that replicas share. The library has no storage for that.
-
-COUNTERS = schema.rate_counters
-
-
-class TableWindows(Storage, SlidingWindowCounterSupport):
-    """Counts by windows that begin at whole minutes, in a database, each in one short transaction; PostgreSQL takes an
-    advisory lock for each key. Other features of the library's storages are not needed here."""
-
-    STORAGE_SCHEME = ["gateway+sql"]  # noqa: RUF012 - as the library has it
-
-    def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
-        super().__init__(None)
-        self._transactions, self._clock = transactions, clock
-
-    @property
-    def base_exceptions(self) -> tuple[type[Exception], ...]:
-        return ()
-
-    async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Counts `amount` if that stays within `limit`; returns whether it did."""
-        if amount > limit:
-            return False
-        window, left = _at(self._clock.now().timestamp(), expiry)
-        before, now = _digest(key, window - 1), _digest(key, window)
-
-        def work(connection: sa.Connection) -> bool:
-            lock_name(connection, key)
-            found = _amounts(connection, before, now)
-            if amount > 0 and int(found.get(before, 0) * (left / expiry)) + found.get(now, 0) + amount > limit:
-                return False
-            insert = insert_for(connection.dialect, COUNTERS)
-            insert = insert.values(key=now, amount=amount, expires_at=60.0 * (window + 2))
-            total = sa.case((COUNTERS.c.amount > MAX_INT - max(amount, 0), MAX_INT), else_=COUNTERS.c.amount + amount)
-            connection.execute(insert.on_conflict_do_update(index_elements=[COUNTERS.c.key], set_={"amount": total}))
-            return True
-
-        return await self._transactions.run(work, write=True)
-
-    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Returns count and remaining seconds of the previous window, then of the current one."""
-        window, left = _at(self._clock.now().timestamp(), expiry)
-        before, now = _digest(key, window - 1), _digest(key, window)
-        found = await self._transactions.run(lambda connection: _amounts(connection, before, now))
-        return found.get(before, 0), left, found.get(now, 0), left + expiry
-
-    async def _never(self, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError
-
-    clear_sliding_window = incr = get = get_expiry = check = reset = clear = _never
-
-
-def _amounts(connection: sa.Connection, *keys: bytes) -> dict[bytes, int]:
-    query = sa.select(COUNTERS.c.key, COUNTERS.c.amount).where(COUNTERS.c.key.in_(keys))
-    return {bytes(row.key): row.amount for row in connection.execute(query)}
-
-
-def _digest(key: str, window: int) -> bytes:
-    return hashlib.blake2b(f"{key}\0{window}".encode(), digest_size=16).digest()
-
-
-def _at(now: float, expiry: int) -> tuple[int, float]:
-    """Returns the number of the current window, and the seconds left of it."""
-    window = int(now // expiry)
-    return window, (window + 1) * expiry - now
-
-
 # Requests under way that count against a limit of requests at once: in a table, or in Valkey.
 #
 # Each is stored for `SLOT_SECONDS` and renewed while it runs, so that those of a killed process expire by themselves.
 
 SLOT_SECONDS = 60.0
-SLOTS = schema.rate_slots
+COUNTERS, SLOTS = schema.rate_counters, schema.rate_slots
 SLOTS_PREFIX = "context-gateway:slots:"
 ENTER = """
 local now = redis.call('TIME')
@@ -120,43 +53,39 @@ UNBOUNDED_RATE = 2**52
 PAUSE_SECONDS = 2.0
 """How long no request waits for a server that has not answered."""
 PREFIX = "context-gateway:rates"
-EXPIRING = (schema.rate_counters, schema.rate_slots)
 
 
-class LibraryRates:
-    """Counts with the library's sliding window counter."""
+class TableRates:
+    """Counts in the ledger's database, for PostgreSQL without Valkey: by windows that begin at whole minutes, as the
+    library does. Each count is one short transaction; PostgreSQL takes an advisory lock for its key."""
 
-    local = None
-
-    def __init__(self, windows: SlidingWindowCounterSupport) -> None:
-        self._windows = windows
+    def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
+        self._transactions, self._clock = transactions, clock
 
     async def take(self, key: str, limit: int, amount: int) -> tuple[bool, RateWindow]:
         """Counts `amount` if that stays within `limit` (`ports.RateStore`)."""
-        taken = await self._asked(self._windows.acquire_sliding_window_entry(key, limit, WINDOW_SECONDS, amount))
-        return taken, await self._window(key)
+        now = self._clock.now().timestamp()
+
+        def work(connection: sa.Connection) -> tuple[bool, RateWindow]:
+            lock_name(connection, key)
+            found = _window(connection, key, now)
+            before = int(found.previous * (found.previous_seconds / WINDOW_SECONDS))
+            if before + found.current + amount > limit:
+                return False, found
+            _add(connection, key, now, amount)
+            return True, found._replace(current=found.current + amount)
+
+        return await self._transactions.run(work, write=True)
 
     async def correct(self, key: str, amount: int, since: float) -> None:
-        if amount < 0:
-            window = await self._window(key)
-            began = time.time() + window.current_seconds - 2 * WINDOW_SECONDS
-            if since < began - 1 or window.current + amount < 0:
-                return
-        await self._asked(self._windows.acquire_sliding_window_entry(key, UNBOUNDED_RATE, WINDOW_SECONDS, amount))
+        now = self._clock.now().timestamp()
 
-    async def _window(self, key: str) -> RateWindow:
-        return RateWindow(*await self._asked(self._windows.get_sliding_window(key, WINDOW_SECONDS)))
+        def work(connection: sa.Connection) -> None:
+            lock_name(connection, key)
+            if amount > 0 or _may_subtract(_window(connection, key, now), amount, since, now):
+                _add(connection, key, now, amount)
 
-    async def _asked(self, work: Awaitable[T]) -> T:
-        return await work
-
-
-class TableRates(LibraryRates):
-    """Counts in the ledger's database, for PostgreSQL without Valkey."""
-
-    def __init__(self, transactions: DatabaseTransactions, clock: ports.Clock) -> None:
-        super().__init__(TableWindows(transactions, clock))
-        self._transactions, self._clock = transactions, clock
+        await self._transactions.run(work, write=True)
 
     async def enter(self, key: str, request_id: str, limit: int) -> bool:
         """Admits a request if at most `limit` run at once; returns whether it did (`ports.RateStore`)."""
@@ -192,16 +121,16 @@ class TableRates(LibraryRates):
     async def sweep(self) -> None:
         """Deletes expired counts and slots."""
         now = self._clock.now().timestamp()
-        for table in EXPIRING:
+        for table in (COUNTERS, SLOTS):
             await self._transactions.run(partial(_forget, table, now), write=True)
 
     async def close(self) -> None:
         """Does nothing: there is nothing to close."""
 
 
-class ValkeyRates(LibraryRates):
-    """Counts in Valkey or Redis; a sorted set for each key holds the requests under way. After a fault no request waits
-    for Valkey for `PAUSE_SECONDS`."""
+class ValkeyRates:
+    """Counts in Valkey or Redis by the library's sliding window counter; a sorted set for each key holds the requests
+    under way. After a fault no request waits for Valkey for `PAUSE_SECONDS`."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self._storage = RedisStorage(
@@ -213,11 +142,22 @@ class ValkeyRates(LibraryRates):
         )
         bridge: Any = self._storage.bridge
         self._client = bridge.get_connection()
-        super().__init__(self._storage)
         self._enter = self._client.register_script(ENTER)
         self._renew = self._client.register_script(RENEW)
         self._seconds = seconds
         self._paused_until = 0.0
+
+    async def take(self, key: str, limit: int, amount: int) -> tuple[bool, RateWindow]:
+        """Counts `amount` if that stays within `limit` (`ports.RateStore`)."""
+        taken = await self._asked(self._storage.acquire_sliding_window_entry(key, limit, WINDOW_SECONDS, amount))
+        return taken, await self._window(key)
+
+    async def correct(self, key: str, amount: int, since: float) -> None:
+        if amount > 0 or _may_subtract(await self._window(key), amount, since, time.time()):
+            await self._asked(self._storage.acquire_sliding_window_entry(key, UNBOUNDED_RATE, WINDOW_SECONDS, amount))
+
+    async def _window(self, key: str) -> RateWindow:
+        return RateWindow(*await self._asked(self._storage.get_sliding_window(key, WINDOW_SECONDS)))
 
     async def enter(self, key: str, request_id: str, limit: int) -> bool:
         """Admits a request if at most `limit` run at once; returns whether it did (`ports.RateStore`)."""
@@ -257,6 +197,31 @@ class ValkeyRates(LibraryRates):
         its own."""
         with contextlib.suppress(RedisError, OSError):
             await self._client.connection_pool.disconnect(inuse_connections=False)
+
+
+def _may_subtract(window: RateWindow, amount: int, since: float, now: float) -> bool:
+    """Returns whether what was counted at `since` is in the current window and can be taken from it."""
+    began = now + window.current_seconds - 2 * WINDOW_SECONDS
+    return since >= began - 1 and window.current + amount >= 0
+
+
+def _window(connection: sa.Connection, key: str, now: float) -> RateWindow:
+    before, here = _digest(key, now - WINDOW_SECONDS), _digest(key, now)
+    query = sa.select(COUNTERS.c.key, COUNTERS.c.amount).where(COUNTERS.c.key.in_((before, here)))
+    found = {bytes(row.key): row.amount for row in connection.execute(query)}
+    left = WINDOW_SECONDS - now % WINDOW_SECONDS
+    return RateWindow(found.get(before, 0), left, found.get(here, 0), left + WINDOW_SECONDS)
+
+
+def _add(connection: sa.Connection, key: str, now: float, amount: int) -> None:
+    ends = now - now % WINDOW_SECONDS + 2 * WINDOW_SECONDS
+    insert = insert_for(connection.dialect, COUNTERS).values(key=_digest(key, now), amount=amount, expires_at=ends)
+    total = sa.case((COUNTERS.c.amount > MAX_INT - max(amount, 0), MAX_INT), else_=COUNTERS.c.amount + amount)
+    connection.execute(insert.on_conflict_do_update(index_elements=[COUNTERS.c.key], set_={"amount": total}))
+
+
+def _digest(key: str, now: float) -> bytes:
+    return hashlib.blake2b(f"{key}\0{int(now // WINDOW_SECONDS)}".encode(), digest_size=16).digest()
 
 
 def _forget(table: sa.Table, now: float, connection: sa.Connection) -> None:

@@ -16,15 +16,16 @@ MAX_KEYS = 100_000
 """Keys whose counts are stored; beyond that, expired ones are removed."""
 
 
-class LocalCounts:
-    """Windows of whole minutes, and requests under way. Nothing here waits."""
+class LocalRates:
+    """Windows of whole minutes, and requests under way (`ports.RateStore`). Nothing here waits."""
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[int, int, int]] = {}
         self._running: dict[str, set[str]] = {}
 
-    def take(self, key: str, limit: int, amount: int, now: float) -> tuple[bool, RateWindow]:
-        """Counts `amount` if that stays within `limit`. Returns whether it did, and the counts. `now`: Unix seconds."""
+    async def take(self, key: str, limit: int, amount: int) -> tuple[bool, RateWindow]:
+        """Counts `amount` if that stays within `limit`. Returns whether it did, and the counts."""
+        now = time.time()
         number = int(now // WINDOW_SECONDS)
         left = WINDOW_SECONDS - now % WINDOW_SECONDS
         known = self._counts.get(key)
@@ -49,8 +50,8 @@ class LocalCounts:
         if amount > 0 or (since >= number * WINDOW_SECONDS and current + amount >= 0):
             self._note(key, (number, previous, current + amount))
 
-    def enter(self, key: str, request_id: str, limit: int) -> bool:
-        """Admits a request if fewer than `limit` others run; returns whether. It ends with the process: no renewal."""
+    async def enter(self, key: str, request_id: str, limit: int) -> bool:
+        """Admits a request if fewer than `limit` others run; returns whether."""
         running = self._running.get(key)
         if running is None:
             running = self._running[key] = set()
@@ -76,27 +77,8 @@ class LocalCounts:
             self._counts = {each: found for each, found in self._counts.items() if found[0] >= counts[0] - 1}
         self._counts[key] = counts
 
-
-class LocalRates:
-    """`LocalCounts` with the asynchronous methods of `ports.RateStore`."""
-
-    def __init__(self) -> None:
-        self.local = LocalCounts()
-
-    async def take(self, key: str, limit: int, amount: int) -> tuple[bool, RateWindow]:
-        return self.local.take(key, limit, amount, time.time())
-
-    async def correct(self, key: str, amount: int, since: float) -> None:
-        self.local.correct(key, amount, since)
-
-    async def enter(self, key: str, request_id: str, limit: int) -> bool:
-        return self.local.enter(key, request_id, limit)
-
     async def renew(self, running: Sequence[tuple[str, str]]) -> None:
-        """Does nothing: local requests need no renewal."""
-
-    async def leave(self, key: str, request_id: str) -> None:
-        self.local.leave(key, request_id)
+        """Does nothing: requests end with the process."""
 
     async def sweep(self) -> None:
         """Does nothing: what is over is removed already."""
