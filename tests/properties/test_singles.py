@@ -18,7 +18,7 @@ FOUND = {
 
 @pytest.mark.parametrize("flavour", FLAVOURS, ids=[flavour.name for flavour in FLAVOURS])
 def test_s4_the_invariants_hold(flavour: Flavour) -> None:
-    """I4 above all where users speak amid the steps: the message that began the turn is forwarded."""
+    """§4 I1, §4 I2, §4 I3, and §4 I4 above all where users speak amid the steps: what began the turn is forwarded."""
     tally = check_singles(flavour, range(CASES))
     assert tally.cases == CASES
     assert tally.outcomes["heuristic"] > CASES / 10

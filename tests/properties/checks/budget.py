@@ -38,6 +38,9 @@ def check(seen: Seen) -> None:
     used = figures["tokens_used"]
     hold("I1", used <= allowed, f"tokens_used {used} of {allowed}")
     hold("I1", sum(figures["breakdown"].values()) == used, "the breakdown does not add up")
+    share = figures["utilization"]
+    hold("I1", abs(share - used / allowed) < 0.001, f"{share} is not the share of {used} in {allowed}")
+    hold("I1", share <= 0.8 or "context_window_above_80_percent" in figures["warnings"], "a full window is no warning")
     hold("I1", min(figures["breakdown"].values()) >= 0, "a negative share in the breakdown")
     most = (counted + tokens.most_beside(seen.sent, body)) * margin
     if used > allowed / 2:

@@ -5,26 +5,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent_session import HOWS, How, begins_with, breaks, filled, runs, talk
+from tests.support.agent_session import begins_with, breaks, filled, talk
 from tests.support.documents import keeper, lamps, prompt_tokens, prose
 from tests.support.local import LocalGateway
-
-pytestmark = pytest.mark.in_turn("how")
 
 
 @pytest.fixture
 def local() -> Iterator[LocalGateway]:
     with LocalGateway() as made:
         yield made
-
-
-@pytest.mark.parametrize("how", HOWS)
-def test_s4_i7_ten_turns_of_an_agent_that_fit(local: LocalGateway, how: How) -> None:
-    """Nothing has to leave: every request begins with all that was forwarded before, within a loop and beyond it."""
-    session = local.session(how=how, model="gpt-4o", name=f"fits {how}")
-    talk(session, range(10), words=300)
-    assert breaks(session.forwarded) == []
-    assert session.forwarded[-1] == session.said[:-1]
 
 
 def test_s4_i7_two_models_in_one_conversation(local: LocalGateway) -> None:
@@ -83,13 +72,3 @@ def test_s4_i7_somebody_who_has_shown_nothing_is_sent_no_block_of_others(local: 
     other.said, other.conversation = list(session.said), session.conversation
     other.turn("Who is the keeper of lamp 7?", [], "Who knows.")
     assert other.forwarded[-1] == other.said[:-1]
-
-
-def test_s4_i7_a_plain_chat_without_tools(local: LocalGateway) -> None:
-    """Long questions and short answers, which nothing but the words recognises."""
-    session = local.session(how="resend", name="plain")
-    for turn in range(14):
-        session.turn(f"{session.name}, {turn}: {keeper(turn)} {prose(turn, 300)}", [], f"Yes, {turn}.")
-    broken = breaks(session.forwarded)
-    assert broken
-    assert all(each >= 2 for each in runs(broken, len(session.forwarded))[1:-1]), broken

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.support.answers import Json, conversation_of, exact, stored_of, used, user
+from tests.support.answers import conversation_of, exact, stored_of, used, user
 from tests.support.documents import keeper, lamps, prompt_tokens, prose, text_of
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
@@ -24,14 +24,6 @@ def client(one_gateway: GatewayProcess, make_client: ClientFactory) -> OpenAI:
 def ask(client: OpenAI, *messages: Any, model: str = "small", **body: Any) -> Any:
     known = {name: body.pop(name) for name in ("tools", "max_tokens", "stream") if name in body}
     return client.chat.completions.create(model=model, messages=list(messages), extra_body=body, **known)
-
-
-def test_s2_the_header_limits_the_prompt(one_gateway: GatewayProcess, upstream: MockUpstream) -> None:
-    """`X-Context-Max-Input-Tokens`."""
-    body = {"model": "small", "messages": [user("keeper of lamp 5?")], "attachments": [{"content": DOCUMENT}]}
-    answer = one_gateway.post("/chat/completions", json=body, headers={"X-Context-Max-Input-Tokens": "900"})
-    assert answer.json()["response_metadata"]["context_utilization"]["budget_tokens"] == 900
-    assert prompt_tokens(upstream.last.body) <= 900
 
 
 def test_s4_i1_what_cannot_fit_is_refused(client: OpenAI, upstream: MockUpstream) -> None:
@@ -117,22 +109,6 @@ def test_s5_dry_run(one_gateway: GatewayProcess, upstream: MockUpstream, make_cl
     prompt = dry["response_metadata"]["context_utilization"]["tokens_used"]
     assert dry["estimated_cost"]["min"] == prompt * Decimal("1e-06")
     assert dry["estimated_cost"]["max"] == prompt * Decimal("1e-06") + 100 * Decimal("2e-06")
-
-
-@pytest.mark.parametrize("way", ["body", "header", "configuration"])
-def test_s1_mode_off(
-    one_gateway: GatewayProcess, start_gateway: GatewayFactory, upstream: MockUpstream, way: str
-) -> None:
-    """A plain proxy: nothing is reduced, whatever its size; nothing is remembered."""
-    gateway = start_gateway({"context": {"mode": "off"}}) if way == "configuration" else one_gateway
-    body: Json = {"model": "small", "messages": [user(DOCUMENT)]}
-    headers = {"X-Context-Mode": "off"} if way == "header" else {}
-    if way == "body":
-        body["context"] = {"mode": "off"}
-    answer = gateway.post("/chat/completions", json=body, headers=headers)
-    assert upstream.last.body["messages"] == [user(DOCUMENT)]
-    assert answer.json()["response_metadata"]["cost"]["priced"] is True
-    assert "conversation" not in answer.json()
 
 
 def test_s2_mode_simple(client: OpenAI, upstream: MockUpstream) -> None:
