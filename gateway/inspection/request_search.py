@@ -117,9 +117,9 @@ def _whole(name: str, text: str) -> int:
     return int(text)
 
 
-def _position(name: str, text: str, order: report_lists.RequestSort) -> report_lists.RequestPosition:
+def _position(name: str, text: str, order: report_lists.RequestSort) -> report_lists.ListPosition:
     try:
-        found = report_lists.RequestPosition.parse(text)
+        found = report_lists.ListPosition.parse(text)
         if order == "time":
             _ = found.time
     except ValueError:

@@ -88,7 +88,7 @@ class LedgerTail:
 
     async def _since(self, reach: timedelta) -> Sequence[report_lists.ListPosition]:
         since = self._newest - reach if self._newest is not None else None
-        at = report_lists.ListPosition(since, "") if since is not None else None
+        at = report_lists.ListPosition.of_time(since, "") if since is not None else None
         found: list[report_lists.ListPosition] = []
         while True:
             part = report_lists.ListPart(self.choice, at=at, direction="newer", limit=TAIL_PAGE)

@@ -22,7 +22,6 @@ from gateway.core.types.report_lists import (
     ListPart,
     ListPosition,
     RequestChoice,
-    RequestPosition,
     RequestQuery,
 )
 from gateway.core.types.turn import TurnCommit
@@ -241,7 +240,7 @@ async def _walk_found(filled: DatabaseTransactions, query: RequestQuery) -> list
     part = await look(query)
     down = [each.line.id for each in part.found]
     while part.older is not None:
-        part = await look(replace(query, at=RequestPosition.parse(str(part.older))))
+        part = await look(replace(query, at=ListPosition.parse(str(part.older))))
         down += [each.line.id for each in part.found]
     up: list[str] = [each.line.id for each in part.found]
     at = part.newer
@@ -418,7 +417,7 @@ async def test_s13_9_arrivals_are_read_from_a_position_on(filled: DatabaseTransa
     part = ListPart(RequestChoice(**having), limit=1000)
     ledger = await filled.run(lambda connection: connection.execute(sa.select(schema.ledger)).all())
     those = [row for row in _newest(ledger, "created_at", "request_id") if _is_asked(row, part)]
-    places = [ListPosition(_utc(row.created_at), row.request_id) for row in those]
+    places = [ListPosition.of_time(_utc(row.created_at), row.request_id) for row in those]
     assert await filled.run(lambda connection: read_arrivals(connection, part)) == places
     at = replace(part, at=places[10], direction="newer")
     assert await filled.run(lambda connection: read_arrivals(connection, at)) == places[:10][::-1]
@@ -427,9 +426,7 @@ async def test_s13_9_arrivals_are_read_from_a_position_on(filled: DatabaseTransa
     assert all(ListPosition.parse(str(place)) == place for place in places)
 
 
-@pytest.mark.parametrize(
-    "text", ["", ".", "1.", ".a", "x.a", "1" * 30 + ".a", "1.a\nb", "-1.a", "²1.a", "1." + "a" * 65]
-)
+@pytest.mark.parametrize("text", ["", ".", ".a", "x.a", "1" * 30 + ".a", "1.a\nb", "²1.a", "1." + "a" * 65])
 def test_s13_9_a_position_that_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="no position"):
         ListPosition.parse(text)

@@ -205,7 +205,7 @@ class PageRequest:
         query = {name: value for name, value in {**self.query, **changes}.items() if value}
         return f"{self.path}?{urlencode(query)}" if query else self.path
 
-    def beside(self, found: report_lists.FoundRequests | report_lists.ListPage[Any]) -> dict[str, Any]:
+    def beside(self, found: report_lists.ListPage[Any]) -> dict[str, Any]:
         """Returns the addresses of the adjacent parts of a list, and of where a search that stopped continues."""
         older = self.link(older=str(found.older), newer=None) if found.older else None
         newer = self.link(newer=str(found.newer), older=None) if found.newer else None

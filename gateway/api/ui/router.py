@@ -5,6 +5,7 @@ It also has the list of conversations, `/ui/conversations`.
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -82,10 +83,11 @@ def _part(page: PageRequest) -> report_lists.ListPart[report_lists.ConversationC
 
 
 def _place(name: str, given: str) -> report_lists.ListPosition:
-    try:
-        return report_lists.ListPosition.parse(given)
-    except ValueError:
-        raise errors.InvalidRequest(f"{name} must be a place in the list.", param=name, code="invalid_value") from None
+    with suppress(ValueError):
+        place = report_lists.ListPosition.parse(given)
+        if place.id and place.time >= report_lists.EPOCH:
+            return place
+    raise errors.invalid(name, "must be a place in the list")
 
 
 # `/ui/conversations/{id}`: one conversation turn by turn, its windows, its costs, its branches.

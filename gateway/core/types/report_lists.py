@@ -22,9 +22,9 @@ DIRECTIONS: tuple[Direction, ...] = ("older", "newer")
 
 
 @record
-class RequestPosition:
-    """A position in a sorted list of requests: microseconds since 1970, picodollars or milliseconds, and an id to order
-    equal values."""
+class ListPosition:
+    """A position in a sorted list: microseconds since 1970, picodollars or milliseconds, and an id to order equal
+    values."""
 
     value: int
     id: str
@@ -44,10 +44,10 @@ class RequestPosition:
             raise ValueError("no position in a list")
         return cls(int(number), name)
 
-    @staticmethod
-    def of_time(time: datetime) -> int:
-        """Converts a time to microseconds since 1970."""
-        return (time - EPOCH) // timedelta(microseconds=1)
+    @classmethod
+    def of_time(cls, time: datetime, name: str) -> Self:
+        """Makes a position in a list that is sorted by times."""
+        return cls((time - EPOCH) // timedelta(microseconds=1), name)
 
     @property
     def time(self) -> datetime:
@@ -56,26 +56,6 @@ class RequestPosition:
             return EPOCH + timedelta(microseconds=self.value)
         except OverflowError:
             raise ValueError("no position in a list") from None
-
-
-@record
-class ListPosition:
-    """A position in a list: a time, and an id to order equal times."""
-
-    time: datetime
-    id: str
-
-    def __str__(self) -> str:
-        """Returns the form in URLs: microseconds since 1970 and the id, joined by a dot."""
-        return str(RequestPosition(RequestPosition.of_time(self.time), self.id))
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parses a position in the form of URLs. Raises ValueError: the text is not a position."""
-        at = RequestPosition.parse(text)
-        if text.startswith("-") or not at.id:
-            raise ValueError("no position in a list")
-        return cls(at.time, at.id)
 
 
 @record
@@ -109,9 +89,9 @@ class ListPart(Generic[C]):
 
 @record
 class ListPage(Generic[T]):
-    """A part of a list, the newest first. `older`: the position after which the older rows follow; `newer`: that of the
-    newer rows; None if there are none, so `newer` is None for the newest part. `ended`: the position where a scan
-    stopped at its limit, after which there may be more; None if it was complete."""
+    """A part of a list, in its order. `older`: the position after which the later rows of the order follow; `newer`:
+    that of the earlier rows; None if there are none, so `newer` is None for the first part. `ended`: the position where
+    a scan stopped at its limit, after which there may be more; None if it was complete."""
 
     found: tuple[T, ...]
     older: ListPosition | None
@@ -160,7 +140,7 @@ class ConversationLine:
 
     @property
     def position(self) -> ListPosition:
-        return ListPosition(self.updated_at, self.id)
+        return ListPosition.of_time(self.updated_at, self.id)
 
 
 @record
@@ -239,7 +219,7 @@ class RequestQuery:
     until: datetime | None = None
     sort: RequestSort = "time"
     ascending: bool = False
-    at: RequestPosition | None = None
+    at: ListPosition | None = None
     direction: Direction = "older"
     limit: int = 50
 
@@ -263,12 +243,4 @@ class FoundRequest:
     question: str | None
 
 
-@record
-class FoundRequests:
-    """A part of the requests found, in order, and where it continues. `ended`: the position where the scan stopped at
-    its limit; there may be more."""
-
-    found: tuple[FoundRequest, ...]
-    older: RequestPosition | None
-    newer: RequestPosition | None
-    ended: RequestPosition | None = None
+FoundRequests = ListPage[FoundRequest]

@@ -23,7 +23,7 @@ from gateway.storage import rows
 from gateway.storage.database import schema
 from gateway.storage.encryption.columns import sealing
 from gateway.storage.keyed_hashes import names_of_user, storable
-from gateway.storage.reports.request_list import COLUMNS, TABLE, line_of, tenant_of
+from gateway.storage.reports.request_list import COLUMNS, TABLE, line_of, page_of, tenant_of
 from gateway.storage.rows import pico
 from gateway.storage.turns.questions import folded, question_columns, texts_begin
 
@@ -68,7 +68,7 @@ def find_requests(connection: sa.Connection, query: report_lists.RequestQuery) -
     """Finds a part of the matching requests, in the query's order."""
     choice = _known(connection, query.having)
     if choice is None or (choice.text and sealing(connection)):
-        return report_lists.FoundRequests((), None, None)
+        return report_lists.ListPage((), None, None)
     by = SORTED_BY[query.sort]
     most = MAX_TEXTS if choice.text else MAX_READ
     leading, others = _conditions(connection, choice)
@@ -223,34 +223,26 @@ def _read_inside(
 def _part(
     query: report_lists.RequestQuery, found: Sequence[report_lists.FoundRequest], end: tuple[Any, str] | None
 ) -> report_lists.FoundRequests:
-    """Builds the part of the list from what was found. `found`: in the order of reading, one more than requested if
-    there are more; `end`: where reading ended early."""
-    more, shown = len(found) > query.limit, found[: query.limit]
-    onwards = position_of(query.sort, shown[-1].line) if more else None
+    """Builds the part of the list from what was found. `end`: where reading ended early."""
     ended = None
-    if onwards is None and end is not None:
-        onwards = ended = report_lists.RequestPosition(_number(query.sort, end[0]), end[1])
-    back = position_of(query.sort, shown[0].line) if query.at is not None and shown else None
-    if query.direction == "newer":
-        return report_lists.FoundRequests(tuple(reversed(shown)), back or query.at, onwards, ended)
-    return report_lists.FoundRequests(tuple(shown), onwards, back, ended)
+    if end is not None and query.sort == "time":
+        ended = report_lists.ListPosition.of_time(rows.utc(end[0]), end[1])
+    elif end is not None:
+        ended = report_lists.ListPosition(int(end[0]), end[1])
+    return page_of(query, found, lambda each: position_of(query.sort, each.line), ended)
 
 
-def position_of(sort: str, request: report_lists.RequestLine) -> report_lists.RequestPosition:
+def position_of(sort: str, request: report_lists.RequestLine) -> report_lists.ListPosition:
     """Returns the position of a request in an order."""
     if sort == "time":
-        return report_lists.RequestPosition(_number(sort, request.created_at), request.id)
+        return report_lists.ListPosition.of_time(request.created_at, request.id)
     if sort == "latency":
-        return report_lists.RequestPosition(request.total_ms or 0, request.id)
+        return report_lists.ListPosition(request.total_ms or 0, request.id)
     value = request.known_cost if sort == "cost" else request.net_saving
-    return report_lists.RequestPosition(pico(value) or 0, request.id)
+    return report_lists.ListPosition(pico(value) or 0, request.id)
 
 
-def _number(sort: str, value: Any) -> int:
-    return report_lists.RequestPosition.of_time(rows.utc(value)) if sort == "time" else int(value)
-
-
-def _value(query: report_lists.RequestQuery, at: report_lists.RequestPosition | None) -> tuple[Any, str]:
+def _value(query: report_lists.RequestQuery, at: report_lists.ListPosition | None) -> tuple[Any, str]:
     if at is None:
         raise ValueError("no position")
     return (at.time if query.sort == "time" else at.value), storable(at.id)

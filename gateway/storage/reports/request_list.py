@@ -1,9 +1,8 @@
 """Lists conversations, latest activity first, and arrivals of requests, and reads requests by id (guarantee §13.9).
 An index finds each part of a list, however long the list is: a part begins where the previous one ended."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -15,24 +14,25 @@ from gateway.storage.keyed_hashes import storable
 from gateway.storage.turns.questions import folded
 from gateway.storage.turns.roll_ups import OF_A_CONVERSATION, kept_sums
 
+T = TypeVar("T")
 Place = tuple[sa.Column[Any], sa.Column[Any]]
 """The columns that order a list: a time and an id."""
 
 
 def page_of(
-    part: report_lists.ListPart[Any], found: Sequence[report_lists.ConversationLine]
-) -> report_lists.ListPage[report_lists.ConversationLine]:
-    """Builds a page of a list from what was read.
-    `found`: in the order of reading, one more than `part.limit` if there are more."""
-    more, shown = len(found) > part.limit, list(found[: part.limit])
-    if part.direction == "newer":
-        shown.reverse()
-    if not shown:
-        return report_lists.ListPage((), None, None)
-    first, last = shown[0].position, shown[-1].position
-    if part.direction == "newer":
-        return report_lists.ListPage(tuple(shown), last, first if more else None)
-    return report_lists.ListPage(tuple(shown), last if more else None, first if part.at is not None else None)
+    query: report_lists.ListPart[Any] | report_lists.RequestQuery,
+    found: Sequence[T],
+    position: Callable[[T], report_lists.ListPosition],
+    end: report_lists.ListPosition | None = None,
+) -> report_lists.ListPage[T]:
+    """Builds a page of a list from what was read. `found`: in the order of reading, one more than `query.limit` if
+    there are more; `position`: of a row; `end`: where reading ended early."""
+    more, shown = len(found) > query.limit, found[: query.limit]
+    onwards, ended = (position(shown[-1]), None) if more else (end, end)
+    back = position(shown[0]) if query.at is not None and shown else None
+    if query.direction == "newer":
+        return report_lists.ListPage(tuple(reversed(shown)), back or query.at, onwards, ended)
+    return report_lists.ListPage(tuple(shown), onwards, back, ended)
 
 
 def in_part(place: Place, part: report_lists.ListPart[Any]) -> Iterable[sa.ColumnElement[bool]]:
@@ -81,7 +81,8 @@ def read_arrivals(
     named = ((TABLE.c.tenant, having.tenant), (TABLE.c.model, having.model), (TABLE.c.end_user, having.user))
     where = [*(column == storable(name) for column, name in named if name is not None), *in_part(PLACE, part)]
     query = sa.select(*PLACE).where(*where).order_by(*read_order(PLACE, part)).limit(part.limit)
-    return [report_lists.ListPosition(rows.utc(row.created_at), row.request_id) for row in connection.execute(query)]
+    found = connection.execute(query)
+    return [report_lists.ListPosition.of_time(rows.utc(row.created_at), row.request_id) for row in found]
 
 
 def read_named(connection: sa.Connection, request_ids: Sequence[str]) -> list[report_lists.RequestLine]:
@@ -159,11 +160,7 @@ def list_conversations(
     found = connection.execute(query.order_by(*read_order(place, part)).limit(part.limit + 1)).all()
     sessions = _sessions(connection, [row.id for row in found])
     lines = [_line(row, tuple(sessions.get(row.id, ()))) for row in found]
-    page = page_of(part, lines)
-    if ended is None or len(found) > part.limit:
-        return page
-    older, newer = (ended, page.newer) if part.direction == "older" else (page.older, ended)
-    return replace(page, older=older, newer=newer, ended=ended)
+    return page_of(part, lines, lambda line: line.position, ended)
 
 
 def _end_of_search(
@@ -178,7 +175,7 @@ def _end_of_search(
     of_tenant = () if choice.tenant is None else (CONVERSATIONS.c.tenant == storable(choice.tenant),)
     query = sa.select(*place).where(*of_tenant, *in_part(place, part)).order_by(*read_order(place, part))
     last = connection.execute(query.limit(1).offset(part.searched)).first()
-    return None if last is None else report_lists.ListPosition(rows.utc(last.updated_at), last.id)
+    return None if last is None else report_lists.ListPosition.of_time(rows.utc(last.updated_at), last.id)
 
 
 def read_conversation(

@@ -31,7 +31,7 @@ from gateway.api.ui.pages.request_page import (
 from gateway.api.ui.rendering import TERMS
 from gateway.core.errors import RequestTooLarge
 from gateway.core.instrumentation.metrics import UpstreamTrouble
-from gateway.core.types.report_lists import Direction, FoundRequests, RequestPosition
+from gateway.core.types.report_lists import Direction, ListPage, ListPosition
 from gateway.inspection.document_parts import ShownPassages
 from gateway.inspection.explained_artifacts import ExplainedArtifact
 from gateway.inspection.message_changes import DiffLine, LineDiff, MessageChange, compared
@@ -265,10 +265,10 @@ def test_a_long_form_without_files_is_not_decoded() -> None:
 @pytest.mark.parametrize("direction", ["older", "newer"])
 def test_a_look_that_ended_early_goes_on_where_it_was_going(direction: Direction) -> None:
     """ "Search further" on a page of newer requests led back to the older ones, and so round in a circle."""
-    ended, back = RequestPosition(5, "req_5"), RequestPosition(3, "req_3")
+    ended, back = ListPosition(5, "req_5"), ListPosition(3, "req_3")
     ends = {"older": (ended, back), "newer": (back, ended)}
     page = page_request(f"model=small&{direction}=4.req_4")
-    links = page.beside(FoundRequests((), *ends[direction], ended))
+    links = page.beside(ListPage((), *ends[direction], ended))
     assert links["further"] == links[direction] == f"/ui/requests?model=small&{direction}=5.req_5"
     assert links["older"] != links["newer"]
 
