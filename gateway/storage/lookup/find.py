@@ -144,9 +144,12 @@ def recognised(connection: sa.Connection, tenant: str, keys: Sequence[ChainKey])
     """Returns the conversation of the first of these chains that is known; None if none is, or if it is ambiguous which
     of several it is (guarantee §3.2)."""
     for key in keys:
-        matches = _matches(connection, _BY_WORDS, tenant, key)
-        if key.calls and len({match.conversation_id for match in matches}) > 1:
-            matches = _matches(connection, _BY_CALLS, tenant, key)
+        first, last = connection.execute(_ENDS, {"digest": key.digest, "tenant": tenant}).one()
+        if first is None:
+            continue
+        if first == last:
+            return first or None
+        matches = _matches(connection, _BY_CALLS if key.calls else _BY_WORDS, tenant, key)
         if matches:
             return chosen(matches, key.whole)
     return None
@@ -183,6 +186,12 @@ def _matches(connection: sa.Connection, query: sa.Select[ChainMatch], tenant: st
     ]
 
 
+_OF_DIGEST = schema.chains.c.digest == sa.bindparam("digest"), schema.chains.c.tenant == sa.bindparam("tenant")
+_CONVERSATION = schema.chains.c.conversation_id
+_ENDS = sa.select(sa.func.min(_CONVERSATION), sa.func.max(_CONVERSATION)).where(*_OF_DIGEST)
+"""The conversations of equal chains: mostly one, although each step of a turn leaves a chain with the turn's words."""
+
+
 def _query(*conditions: sa.ColumnElement[bool]) -> sa.Select[ChainMatch]:
     """Selects chains by digest, and whether their conversations end with them; `MAX_CHAINS` + 1 suffice."""
     chains, conversations, head = schema.chains, schema.conversations, schema.messages
@@ -191,8 +200,7 @@ def _query(*conditions: sa.ColumnElement[bool]) -> sa.Select[ChainMatch]:
     columns = (chains.c.conversation_id, chains.c.calls, chains.c.whole, chains.c.created_at)
     living, at_head = conversations.c.id.is_not(None), head.c.request_id == chains.c.request_id
     query = sa.select(*columns, living.label("living"), at_head.label("at_head")).select_from(joined)
-    known = (chains.c.digest == sa.bindparam("digest"), chains.c.tenant == sa.bindparam("tenant"))
-    return query.where(*known, *conditions).limit(MAX_CHAINS + 1)
+    return query.where(*_OF_DIGEST, *conditions).limit(MAX_CHAINS + 1)
 
 
 _BY_WORDS = _query()
