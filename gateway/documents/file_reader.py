@@ -491,19 +491,21 @@ def has_files(messages: Sequence[ConversationMessage]) -> bool:
 
 def has_named_pictures(messages: Sequence[ConversationMessage]) -> bool:
     """Returns whether any message names a picture by the id of a file."""
-    contents = (message.body.get("content") for message in messages)
-    lists = (content for content in contents if type(content) is list)
+    lists = (message.body["content"] for _, message in _with_parts(messages))
     return any(isinstance(part, dict) and items.named_picture(part) is not None for parts in lists for part in parts)
+
+
+def _with_parts(messages: Sequence[ConversationMessage]) -> list[tuple[int, ConversationMessage]]:
+    """Returns the messages whose content is a list of parts, with their indexes."""
+    return [(i, message) for i, message in enumerate(messages) if type(message.body.get("content")) is list]
 
 
 def _file_parts(messages: Sequence[ConversationMessage]) -> Iterator[tuple[FilePlace, dict[str, Any]]]:
     """Yields the contents of the `file` parts of user messages and tool results."""
-    for index, message in enumerate(messages):
-        content = message.body.get("content") if message.role in HOLDERS else None
-        if type(content) is list:
-            for number, part in enumerate(content):
-                if isinstance(part, dict) and part.get("type") == "file":
-                    yield (index, number), part.get("file") or {}
+    for index, message in _with_parts(messages):
+        for number, part in enumerate(message.body["content"] if message.role in HOLDERS else ()):
+            if isinstance(part, dict) and part.get("type") == "file":
+                yield (index, number), part.get("file") or {}
 
 
 def place_of(part: dict[str, Any], sent: Sequence[dict[str, Any]], field: str) -> str:

@@ -490,9 +490,7 @@ def documents_in_messages(
     `files`: texts of `file` parts, for those that are not forwarded as they are; `spoken`: the part of the current
     message's first text that may hold some; None: all of it."""
     found: list[Artifact] = []
-    for index, message in enumerate(messages):
-        if message.role != "user":
-            continue
+    for index, message in [each for each in enumerate(messages) if each[1].role == "user"]:
         if isinstance(message.content, str) and len(message.content) <= min_chars:
             continue
         prefix = "" if index >= current else f"history:msg_{message.sequence_number}:"

@@ -42,7 +42,7 @@ def assemble(material: WindowInputs, selection: WindowSelection) -> ForwardedMes
     """
     in_message: dict[int, list[ArtifactRendering]] = defaultdict(list)
     in_block: list[ArtifactRendering] = []
-    for artifact in (*material.artifacts, *material.recallable):
+    for artifact in (*material.artifacts, *material.recallable) if selection.renderings else ():
         name, index = artifact.artifact_id, artifact.place.message
         rendering = selection.renderings.get(name)
         if rendering is None:
@@ -59,6 +59,7 @@ def assemble(material: WindowInputs, selection: WindowSelection) -> ForwardedMes
     text = block(in_block, selection.turns, material.things, pages=material.pages)
     rendered: dict[str, Any] | None = None
     memory = waiting = window_memory(material, selection) if material.may_have_memory else None
+    changed = {material.current, *in_message, *selection.short_inputs}
     for index, message in enumerate(material.messages):
         if index < selection.first and message.role not in conversation.INSTRUCTION_ROLES:
             continue
@@ -69,6 +70,10 @@ def assemble(material: WindowInputs, selection: WindowSelection) -> ForwardedMes
         if index in selection.left_out:
             continue
         body = message.body
+        if message.rendered is None and index not in changed:  # nearly all
+            messages.append(body)
+            indexes.append(index)
+            continue
         if message.rendered is not None and (selection.frozen or (selection.keeps_block and index == material.current)):
             body = message.rendered
         if index in in_message:

@@ -49,13 +49,13 @@ class WindowContents:
     def of(cls, material: WindowInputs, fitted: PackedWindow | FullPrompt) -> "WindowContents":
         """Returns the contents of a window that was fitted, or of the full prompt before anything leaves."""
         indexes = frozenset(fitted.forwarded.indexes)
-        earlier = frozenset(name for i in indexes if i >= 0 for name in material.messages[i].shown_in_full)
+        shown = [(i, each.shown_in_full) for i, each in enumerate(material.messages) if each.shown_in_full]
         frame = None if fitted.new_pass else material.frame
         keeps_block = fitted.new_pass and fitted.selection.keeps_block and material.current in indexes
         return cls(
             indexes,
             frozenset(fitted.forwarded.shown_in_full),
-            earlier,
+            frozenset(name for i, names in shown if i in indexes for name in names),
             _decisions(material, fitted, indexes),
             passed=frame is not None,
             decided_on=frame.decided if frame is not None else frozenset(),
@@ -101,7 +101,7 @@ class WindowContents:
 def _decisions(
     material: WindowInputs, fitted: PackedWindow | FullPrompt, indexes: frozenset[int]
 ) -> Mapping[tuple[int | None, str], FrozenDecision]:
-    if material.frame is None:
+    if material.frame is None or not material.frame.decisions:
         return {}
     if fitted.new_pass:  # except the block of the current turn, if that was kept
         indexes = indexes & {material.current} if fitted.selection.keeps_block else frozenset()
@@ -265,11 +265,13 @@ def _standing_messages(window: WindowContents, fitted: PackedWindow, earlier_win
         return frozenset()
     if window.decisions or window.in_kept_block or earlier_window.window.decisions:
         return frozenset()
-    return frozenset(i for i in window.indexes & earlier_window.window.indexes if 0 <= i < earlier_window.stored)
+    return window.indexes & earlier_window.window.indexes & frozenset(range(earlier_window.stored))
 
 
 def reduced_of(material: WindowInputs, fitted: PackedWindow) -> Iterator[tuple[int, FrozenDecision]]:
     """Yields the decisions on artifacts that are shown reduced, each with the index of the message that shows it."""
+    if not fitted.selection.renderings:  # nothing is reduced
+        return
     included = set(fitted.forwarded.indexes)
     for artifact in material.searched:
         rendering = fitted.selection.renderings.get(artifact.artifact_id)
@@ -291,7 +293,7 @@ def _is_whole(rendering: ArtifactRendering) -> bool:
 
 def holds_reduced(material: WindowInputs, fitted: PackedWindow) -> bool:
     """Returns whether the window shows an artifact that an earlier request reduced."""
-    return bool(WindowContents.of(material, fitted).decisions)
+    return bool(_decisions(material, fitted, frozenset(fitted.forwarded.indexes)))
 
 
 def strategy_of(artifact: Artifact, window: WindowContents, fitted: PackedWindow) -> ProcessingStrategy:
@@ -340,9 +342,8 @@ def without_standing(material: WindowInputs, fitted: PackedWindow | FullPrompt, 
 
 
 def _is_decided(artifact: Artifact, window: WindowContents, stored: int) -> bool:
-    if window.is_left_out(artifact, stored):
-        return True
     index = artifact.place.message
     if index is not None:
-        return index < stored and index in window.indexes
-    return artifact.block_name in window.in_earlier_blocks or window.decided(artifact) is not None
+        return index < stored and (index in window.indexes or window.passed)
+    is_shown = artifact.block_name in window.in_earlier_blocks or window.decided(artifact) is not None
+    return is_shown or window.is_left_out(artifact, stored)

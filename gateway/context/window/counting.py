@@ -14,6 +14,11 @@ from gateway.core.types.window import ForwardedMessages, WindowInputs
 REPLY_TOKENS = 3
 """Tokens with which each reply is primed (OpenAI's cookbook, "How to count tokens with tiktoken")."""
 GUESSED = ("input_audio", "file", "input_image")
+PART_OF_ROLE = {
+    **dict.fromkeys(conversation.INSTRUCTION_ROLES, "system"),
+    **dict.fromkeys(tool_steps.RESULT_ROLES, "artifacts"),
+}
+"""Parts of the breakdown; other messages are of the history or the current turn, by their place."""
 COUNTED_BYTES = 30_000
 """Uncounted messages with fewer bytes in total are counted rather than estimated."""
 ESTIMATED_SHARE, MISSED_SHARE = 0.5, 0.2
@@ -151,7 +156,7 @@ class PromptCounter:
     def _estimate_of(self, forwarded: ForwardedMessages) -> PromptCount:
         parts, estimated = self._parts(), _hold_guesses(forwarded.messages)
         groups: dict[str, list[CountableForm]] = defaultdict(list)
-        stored = self._stored_counts()
+        stored = self._stored_counts
         for form, index in zip(self._forms_of(forwarded), forwarded.indexes, strict=True):
             message = form.message
             known = stored.get(id(message))
@@ -193,7 +198,7 @@ class PromptCounter:
 
     def _is_uncounted(self, forwarded: ForwardedMessages) -> bool:
         """Returns whether the messages without a stored count have more than `COUNTED_BYTES` bytes."""
-        stored, size = self._stored_counts(), 0
+        stored, size = self._stored_counts, 0
         for message in forwarded.messages:
             if id(message) not in stored:
                 size += self._form(message).max_tokens
@@ -281,12 +286,13 @@ class PromptCounter:
     def _plain_counts(self) -> dict[int, tuple[dict[str, Any], int]]:
         """Returns the counts without a margin by form of a message, initially those that were stored."""
         if self._plain is None:
-            self._plain = self._stored_counts()
+            self._plain = dict(self._stored_counts)
             changed = self.saved_per_call or self.added_per_message
             if self._counter.margin == 1.0 and not changed:  # then the plain counts are the final ones
                 self._known.update(self._plain)
         return self._plain
 
+    @cached_property
     def _stored_counts(self) -> dict[int, tuple[dict[str, Any], int]]:
         name = self._counter.tokenizer
         stored = [m.tokens for m in self._material.messages if m.tokens is not None]
@@ -309,18 +315,15 @@ class PromptCounter:
         if index == window.MEMORY_INDEX:
             return "history"
         role = self._material.messages[index].role if index >= 0 else "system"
-        if role in conversation.INSTRUCTION_ROLES:
-            return "system"
-        if role in tool_steps.RESULT_ROLES:
-            return "artifacts"
-        return "history" if index < self._material.current else "current"
+        return PART_OF_ROLE.get(role) or ("history" if index < self._material.current else "current")
 
     def _sum(self, parts: dict[str, int], *, estimated: bool) -> PromptCount:
         return PromptCount(sum(parts.values()), parts, estimated or not self._counter.is_own)
 
     def _forms_of(self, forwarded: ForwardedMessages) -> list[CountableForm]:
         if self._listed is None or self._listed[0] is not forwarded:
-            self._listed = forwarded, list(map(self._form, forwarded.messages))
+            known = self._cached
+            self._listed = forwarded, [known.get(id(each)) or self._form(each) for each in forwarded.messages]
         return self._listed[1]
 
     def _form(self, message: dict[str, Any]) -> CountableForm:

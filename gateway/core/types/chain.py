@@ -8,7 +8,8 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import compress, pairwise
+from operator import and_
 from typing import Any, NamedTuple
 
 from gateway.core import jsons
@@ -283,13 +284,9 @@ def joined(messages: Sequence[Mapping[str, Any]], between: str = "") -> dict[str
 def in_one_text(messages: Sequence[Mapping[str, Any]], between: str) -> Sequence[Mapping[str, Any]]:
     """Joins the texts of each answer of several texts or several messages by `between`, as clients that know only one
     text send it again; returns the same messages if there is no such answer."""
-    after_answer = False
-    for each in messages:
-        is_answer = each.get("role") == "assistant"
-        if is_answer and (after_answer or isinstance(each.get("content"), list)):
-            break
-        after_answer = is_answer
-    else:
+    is_answer = [each.get("role") == "assistant" for each in messages]
+    in_parts = (isinstance(each.get("content"), list) for each in compress(messages, is_answer))
+    if not any(map(and_, is_answer, is_answer[1:])) and not any(in_parts):
         return messages
     found: list[Mapping[str, Any]] = []
     run: list[Mapping[str, Any]] = []
