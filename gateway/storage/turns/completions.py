@@ -195,7 +195,9 @@ def _completion(row: Any, entry: turn.LedgerEntry, messages: dict[int, Any]) -> 
         return turn.StoredCompletion(entry)
     body = jsons.loads_stored(row._mapping["body"])
     for choice in body.get("choices", ()):
-        message = {**messages.get(choice.get("index"), {}), **choice["message"]}
+        message = choice["message"]
+        if not any(message.values()):  # else it is whole, as after a prefill
+            message = {**messages.get(choice.get("index"), {}), **message}
         message.pop(items.BOUND, None)
         choice["message"] = message
     metadata, plan, asked = row._mapping["metadata"], row._mapping["plan"], body.pop(turn.ASKED, None)

@@ -2,14 +2,12 @@
 (guarantee §10.5)."""
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
 from gateway.core.formats.responses.response_completion import ECHOED, ENCRYPTED, echo, with_sealed
 from gateway.core.ids import content_digest
 from gateway.core.jsons import Json
 from gateway.core.types.agents import CHAT
-from gateway.core.types.chain import RESULTS_OF_HOSTED
 from gateway.core.types.conversation import INSTRUCTION_ROLES, ConversationMessage
 from gateway.core.types.items import answered_kind, call_kinds, items_of
 from gateway.core.types.tool_steps import calls_of
@@ -24,6 +22,8 @@ RESPONSE_ECHOED_FIELDS = (
 )
 """Request fields that are stored with the answer. Instructions are among the system messages, metadata is beside the
 completion."""
+CLIENTS_RESULTS = ("computer_call_output", "mcp_approval_response")
+"""Items that only clients make, to answer hosted calls."""
 SYSTEM_TOO = "system_messages"
 """Whether the request had leading system messages, beside its instructions."""
 
@@ -54,8 +54,8 @@ def echoed_of(asked: Mapping[str, Any] | None, metadata: Json | None, instructio
 
 def input_of(asked: Mapping[str, Any] | None, found: Sequence[Named], include: Sequence[str]) -> list[Json]:
     """Returns the items that a request brought, oldest first; of a chat, all that its answer follows.
-    `found`: the messages before the answer, from the system messages in force on, then the answer, which begins with a
-    client's result of a hosted call, if that came last."""
+    `found`: the messages before the answer, from the system messages in force on, then the answer, which begins with
+    hosted calls of the client's and their results, if these came last."""
     *found, answer = found or [("", {"role": "assistant"})]
     leading = next((i for i, (_, each) in enumerate(found) if each["role"] not in INSTRUCTION_ROLES), len(found))
     system, said = found[:leading], found[leading:]
@@ -74,7 +74,8 @@ def input_of(asked: Mapping[str, Any] | None, found: Sequence[Named], include: S
         found_items = items_of(message, calls)
         items += with_sealed(found_items, body) if ENCRYPTED in include else found_items
     whole = items_of(ConversationMessage("assistant", answer[1], message_id=answer[0]), calls)
-    return items + list(takewhile(lambda each: str(each["type"]).endswith(RESULTS_OF_HOSTED), whole))
+    last = max((number for number, each in enumerate(whole, 1) if each["type"] in CLIENTS_RESULTS), default=0)
+    return items + whole[:last]
 
 
 def referred(message: ConversationMessage, item_id: str) -> Json | None:
