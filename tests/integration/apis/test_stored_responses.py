@@ -225,7 +225,8 @@ def test_s10_5_input_items_tell_a_clients_screenshot(one_gateway: GatewayProcess
     kept = one_gateway.get(f"/conversations/{second['conversation']['id']}/items", params={"order": "asc"}).json()
     assert [each["id"] for each in kept["data"]][2] == only["id"]
     call = {"type": "computer_call", "id": "cu_1", "call_id": "call_1", "action": {"type": "wait"}}
-    whole = ask(one_gateway, upstream, [user("Look."), {**call, "pending_safety_checks": []}, shot], "alone")
+    brought = [user("Look."), {**call, "pending_safety_checks": []}, shot]
+    whole = ask(one_gateway, upstream, brought, "alone")
     found = one_gateway.get(f"/responses/{whole['id']}/input_items", params={"order": "asc"}).json()["data"]
     assert [each["type"] for each in found] == ["message", "computer_call", "computer_call_output"]
     assert [each["type"] for each in one_gateway.get(f"/responses/{whole['id']}").json()["output"]] == ["message"]
