@@ -36,14 +36,6 @@ def test_s9_a_wrong_setting_is_named(tmp_path: Path, command: str, text: str, na
         assert name in said
 
 
-def test_s9_a_missing_file(tmp_path: Path) -> None:
-    """Named, with what the system says of it."""
-    done = gateway_command("serve", "--config", "nowhere.yaml", directory=tmp_path)
-    assert done.returncode == 2
-    assert "nowhere.yaml" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 LITELLM = """
 model_list:
   - model_name: house

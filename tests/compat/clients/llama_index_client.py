@@ -6,17 +6,9 @@ import openai
 from llama_index.core.llms import ChatMessage
 from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai import OpenAI
-from pydantic import BaseModel
 from scenarios import BASE_URL, MODEL, main, scenario, seconds_until_cancelled
 
 llm = OpenAI(model=MODEL, api_base=BASE_URL, max_retries=0)
-
-
-class Trip(BaseModel):
-    """A journey."""
-
-    city: str
-    days: int
 
 
 def weather(city: str) -> str:

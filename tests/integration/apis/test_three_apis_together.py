@@ -74,7 +74,7 @@ def test_s2_metadata_name_a_conversation_by_each_api(gateway: GatewayProcess, up
         assert "metadata" not in upstream.last.body
 
 
-@pytest.mark.parametrize("path", ["responses/", "messages/"])
+@pytest.mark.parametrize("path", ["chat/completions/", "responses/", "messages/"])
 def test_s10_a_slash_behind_a_path_sends_nobody_elsewhere(gateway: GatewayProcess, path: str) -> None:
     body = {"input": "hello"} if path == "responses/" else {"messages": [SAID], "max_tokens": 9}
     found = gateway.post(f"/{path}", json={"model": "gpt-4o", **body}, headers={"host": "elsewhere.local"}, key=None)
