@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 from gateway.api.fields import keeps_metadata_rules
 from gateway.api.shapes import ListObject
 from gateway.core import errors, names
+from gateway.core.types import records
 
 METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 MAX_PAGE_SIZE = 100
@@ -84,22 +85,14 @@ def newest_first(query: Query, default: str) -> bool:
     return order == "desc"
 
 
-class Paging(NamedTuple):
-    """The requested part of a list."""
-
-    limit: int
-    after: str | None
-    newest_first: bool
-
-
-def paging_of(query: Query, order: str) -> Paging:
+def paging_of(query: Query, order: str) -> records.ItemQuery:
     """Parses `limit`, `after` and `order`, whose default is `order`.
     Raises InvalidRequest: one of them breaks its rule; `param` names it."""
     check_named(query, "after")
-    return Paging(limit_of(query), query.get("after"), newest_first(query, order))
+    return records.ItemQuery(limit_of(query), query.get("after"), newest_first(query, order))
 
 
-def part_of(data: Sequence[T], paging: Paging, missing: str) -> ListObject[T]:
+def part_of(data: Sequence[T], paging: records.ItemQuery, missing: str) -> ListObject[T]:
     """Returns the requested part of a list that begins with its oldest member.
     Raises ItemNotFound: no member has the id `after`; `missing` is the message."""
     rest = data[::-1] if paging.newest_first else data

@@ -74,9 +74,7 @@ class Retention(CachedRows):
                     await self._cache.evict(*groups)
         finally:
             if deleted:
-                if self._paths is not None:
-                    self._paths.forget()
-                await self._transactions.wipe()
+                await self._forget()
         return deleted
 
     async def count_expired(self, before: datetime, tenant: str | None = None) -> int:

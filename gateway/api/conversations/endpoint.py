@@ -335,8 +335,7 @@ class ConversationEndpoints:
         return await self._records.list_page(call.tenant, query)
 
     async def _items(self, call: ApiCall) -> ListObject[Json]:
-        query = records.ItemQuery(*paging_of(call.query, "desc"))
-        page = await self._records.items(call.tenant, call.conversation_id, query)
+        page = await self._records.items(call.tenant, call.conversation_id, paging_of(call.query, "desc"))
         return listed(page.found, has_more=page.has_more)
 
     async def _add(self, call: ApiCall) -> ListObject[Json]:

@@ -210,7 +210,7 @@ class AttachmentEndpoints:
         self.one = MethodEndpoint(auth, 0, {"GET": self._find, "DELETE": self._delete})
 
     async def _list(self, call: ApiCall) -> ListObject[AttachmentObject]:
-        query = records.ItemQuery(*paging_of(call.query, "asc"))
+        query = paging_of(call.query, "asc")
         _check_name(query.after or "", "after")
         page = await self._records.attachments(call.tenant, call.conversation_id, query)
         return listed([as_attachment(each) for each in page.found], has_more=page.has_more)

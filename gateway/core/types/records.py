@@ -123,7 +123,7 @@ class RecordQuery:
 
 @record
 class ItemQuery:
-    """Selects a page of a conversation's items; `after` is the id of the last one seen."""
+    """Selects a page of a list; `after` is the id of the last one seen."""
 
     limit: int = 20
     after: str | None = None

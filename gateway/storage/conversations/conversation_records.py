@@ -370,11 +370,3 @@ class ConversationRecords(CachedRows):
             lambda connection, place: read(connection, tenant, conversation_id, query, place),
             partial(self._deleted.find_item, tenant, conversation_id, query.after),
         )
-
-    async def _forget(self, groups: tuple[str, ...]) -> None:
-        """Evicts, after a deletion, what this process, the cache and the database's files still hold of the content."""
-        if self._paths is not None:
-            self._paths.forget()
-        if groups:
-            await self._cache.evict(*groups)
-        await self._transactions.wipe()

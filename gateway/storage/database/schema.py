@@ -3,6 +3,8 @@
 Money is kept in whole picodollars (1e-12 USD): exact in both databases, and sums stay exact in SQL.
 """
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -22,6 +24,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 from sqlalchemy import text as sa_text
+from sqlalchemy.schema import SchemaItem
 
 from gateway.storage.encryption.columns import SealedText, WithheldText
 
@@ -36,6 +39,10 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
+
+
+def table(name: str, *parts: SchemaItem, **options: Any) -> Table:
+    return Table(name, metadata, *parts, **options)
 
 
 def index_where(name: str, *columns: str, where: str) -> Index:
@@ -63,9 +70,8 @@ def amounts_of(kind: str, column: str) -> Index:
 
 # The tables of what was spent, and of who may see it.
 
-ledger = Table(
+ledger = table(
     "ledger",
-    metadata,
     Column("request_id", String(64), primary_key=True),
     Column("tenant", String(128), nullable=False),
     Column("conversation_id", String(64)),
@@ -120,9 +126,8 @@ were read again soon after they had been cut. `planning_unpriced`: calls of inte
 `http_status`: of an error returned instead of an answer, else NULL. `total_ms`: from arrival to end. `failure`: how the
 request failed and which tries did, as JSON; it is content, and is deleted with the conversation."""
 
-ledger_calls = Table(
+ledger_calls = table(
     "ledger_calls",
-    metadata,
     Column("request_id", ForeignKey("ledger.request_id", ondelete="CASCADE"), primary_key=True),
     Column("number", Integer, primary_key=True),
     Column("purpose", String(32), nullable=False),
@@ -134,9 +139,8 @@ ledger_calls = Table(
     Column("estimated", Boolean, nullable=False),
 )
 
-usage_days = Table(
+usage_days = table(
     "usage_days",
-    metadata,
     Column("day", Date, primary_key=True),
     Column("digest", LargeBinary, primary_key=True),
     Column("tenant", String(128), nullable=False),
@@ -165,9 +169,8 @@ key, so that SQLite reads adjacent rows for a range of days. `cost_picousd`: of 
 requests with at least one such call, `unpriced`: with at least one call without a price. `metered`: requests with a
 known direct cost; only these are in the direct cost and the net saving."""
 
-ui_sessions = Table(
+ui_sessions = table(
     "ui_sessions",
-    metadata,
     Column("digest", LargeBinary, primary_key=True),
     Column("key_id", String(64), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
@@ -180,9 +183,8 @@ with it."""
 
 # The tables of files that clients upload (guarantee §14.5).
 
-files = Table(
+files = table(
     "files",
-    metadata,
     Column("id", String(64), primary_key=True),
     Column("tenant", String(128), nullable=False),
     Column("key_id", String(64)),
@@ -204,9 +206,8 @@ files = Table(
 """`digest`: SHA-256 of the file's content. `status`: `uploaded`, `processed` after it was read, or `error`, explained
 by `status_details`. `progress`: the part that is read, as a fraction of 1."""
 
-file_contents = Table(
+file_contents = table(
     "file_contents",
-    metadata,
     Column("tenant", String(128), primary_key=True),
     Column("digest", LargeBinary, primary_key=True),
     Column("bytes", BigInteger, nullable=False),
@@ -219,9 +220,8 @@ file_contents = Table(
 """Contents, one row per tenant however many files share it. `place`: `database`, `disk` or `s3`. `object`: its name
 there; no name is used twice, so that a deletion never hits what another upload just stored."""
 
-file_chunks = Table(
+file_chunks = table(
     "file_chunks",
-    metadata,
     Column("object", String(128), primary_key=True),
     Column("number", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),
@@ -230,9 +230,8 @@ file_chunks = Table(
 
 # The tables of large documents: texts in regions, indexes of their words (guarantee §14.7).
 
-large_documents = Table(
+large_documents = table(
     "large_documents",
-    metadata,
     Column("tenant", String(128), primary_key=True),
     Column("digest", String(64), primary_key=True),
     Column("chars", BigInteger, nullable=False),
@@ -249,9 +248,8 @@ large_documents = Table(
 many regions are indexed. `status`: `building`, `ready`, or `failed` if no more will be indexed. `holder`: the process
 that builds the index, until `held_until`."""
 
-document_regions = Table(
+document_regions = table(
     "document_regions",
-    metadata,
     Column("tenant", String(128), primary_key=True),
     Column("digest", String(64), primary_key=True),
     Column("number", Integer, primary_key=True),
@@ -264,9 +262,8 @@ document_regions = Table(
 )
 """`place`: where the region is in the document, as `TextRegion.where` renders it."""
 
-document_postings = Table(
+document_postings = table(
     "document_postings",
-    metadata,
     Column("tenant", String(128), primary_key=True),
     Column("digest", String(64), primary_key=True),
     Column("bucket", Integer, primary_key=True),
@@ -283,9 +280,8 @@ one."""
 # The tables of keys made at runtime, of what they may spend and ask, and of what administrators did (part of
 # `schema`).
 
-api_keys = Table(
+api_keys = table(
     "api_keys",
-    metadata,
     Column("id", String(64), primary_key=True),
     Column("digest", LargeBinary, nullable=False, unique=True),
     Column("previous_digest", LargeBinary, unique=True),
@@ -309,9 +305,8 @@ api_keys = Table(
 which stays valid until `previous_until`. `hint`: its last characters, for people. `policy`: all fields of the key, as
 JSON; those that lists filter by have columns, too. `created_by`: the id of the key that made it; NULL: a command."""
 
-budget_leases = Table(
+budget_leases = table(
     "budget_leases",
-    metadata,
     Column("holder", LargeBinary, primary_key=True),
     Column("period_start", Date, primary_key=True),
     Column("process", String(64), primary_key=True),
@@ -322,9 +317,8 @@ budget_leases = Table(
 """What processes may still spend of a hard budget without asking again (ADR 28). `holder`: a digest of whose budget it
 is and of its period."""
 
-rate_counters = Table(
+rate_counters = table(
     "rate_counters",
-    metadata,
     Column("key", LargeBinary, primary_key=True),
     Column("amount", BigInteger, nullable=False),
     Column("expires_at", Float, nullable=False, index=True),
@@ -332,9 +326,8 @@ rate_counters = Table(
 )
 """Counts of a minute, where there is PostgreSQL and no Valkey. `expires_at`: seconds since 1970."""
 
-rate_slots = Table(
+rate_slots = table(
     "rate_slots",
-    metadata,
     Column("key", LargeBinary, primary_key=True),
     Column("request_id", String(64), primary_key=True),
     Column("expires_at", Float, nullable=False, index=True),
@@ -342,9 +335,8 @@ rate_slots = Table(
 )
 """Requests under way that count against a limit of requests at once, where there is PostgreSQL and no Valkey."""
 
-admin_events = Table(
+admin_events = table(
     "admin_events",
-    metadata,
     Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
     Column("at", DateTime(timezone=True), nullable=False),
     Column("actor", String(64)),
@@ -367,13 +359,10 @@ REVISION = "0018"
 OF_INSTRUCTIONS = "role IN ('system', 'developer')"
 """Selects system messages exactly as their index states it: a query with the same text uses the index."""
 
-secrets = Table(
-    "secrets", metadata, Column("name", String(64), primary_key=True), Column("value", LargeBinary, nullable=False)
-)
+secrets = table("secrets", Column("name", String(64), primary_key=True), Column("value", LargeBinary, nullable=False))
 
-conversations = Table(
+conversations = table(
     "conversations",
-    metadata,
     Column("id", String(64), primary_key=True),
     Column("tenant", String(128), nullable=False),
     Column("head_id", String(64)),
@@ -412,25 +401,22 @@ of its messages are pinned. `summarized`: it has summaries. `question`: how its 
 `end_user`, `model`: of its latest request. `retention_days`: the fewest set by a key that made or continued it. The
 sums are over those rows of the ledger that are in the daily roll-ups."""
 
-sessions = Table(
+sessions = table(
     "sessions",
-    metadata,
     Column("tenant", String(128), primary_key=True),
     Column("name", String(256), primary_key=True),
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False, index=True),
 )
 
-instructions = Table(
+instructions = table(
     "instructions",
-    metadata,
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
     Column("digest", String(64), primary_key=True),
     Column("body", SealedText("instructions.body", row="conversation_id"), nullable=False),
 )
 
-messages = Table(
+messages = table(
     "messages",
-    metadata,
     Column("id", String(64), primary_key=True),
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False),
     Column("parent_id", String(64)),
@@ -463,9 +449,8 @@ version. `restored` has three values. True: what the client does not send is res
 of a client that had not proven that the conversation is its own; their ids are no evidence of that (guarantee §3.2).
 NULL: neither. `costs`: of an answer, the sums of its branch up to it (guarantee §6)."""
 
-reasoning_events = Table(
+reasoning_events = table(
     "reasoning_events",
-    metadata,
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
     Column("message_id", String(64), primary_key=True),
     Column("call_message_id", String(64)),
@@ -484,9 +469,8 @@ reasoning_events = Table(
 The call is number `position` of the message `call_message_id`; NULL where the call is unknown. `answer_id`: the answer
 that the step led to."""
 
-message_links = Table(
+message_links = table(
     "message_links",
-    metadata,
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
     Column("digest", LargeBinary, primary_key=True),
     Column("message_id", String(64), nullable=False),
@@ -494,9 +478,8 @@ message_links = Table(
 )
 """Where a chain of messages ends, by its digest: the chain as it is stored, and as clients send it (ADR 8)."""
 
-chains = Table(
+chains = table(
     "chains",
-    metadata,
     Column("digest", LargeBinary, primary_key=True),
     Column("calls", LargeBinary, primary_key=True),
     Column("conversation_id", String(64), primary_key=True),
@@ -510,9 +493,8 @@ chains = Table(
 (`store: false`) its id is empty. `calls`: digest of the ids of an answer's tool calls, empty without any. `whole`: of
 all messages and attachments. `request_id`: the latest request with this answer, `created_at`: its time."""
 
-frames = Table(
+frames = table(
     "frames",
-    metadata,
     Column("id", String(64), primary_key=True),
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False),
     Column("model", Text, nullable=False),
@@ -526,18 +508,16 @@ frames = Table(
 """What was forwarded, where the messages themselves do not show it (ADR 12): by the requested model and the last
 forwarded message, whose number in its chain is `sequence_number`. `full`: no earlier frame counts."""
 
-pins = Table(
+pins = table(
     "pins",
-    metadata,
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
     Column("message_id", String(64), primary_key=True),
     sqlite_with_rowid=False,
 )
 """Messages that stay in every window (ADR 22)."""
 
-summaries = Table(
+summaries = table(
     "summaries",
-    metadata,
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
     Column("last_message_id", String(64), primary_key=True),
     Column("id", String(64), nullable=False),
@@ -556,9 +536,8 @@ summaries = Table(
 `last_number` on the path to `last_message_id`. `after_message_id`: the last message of the previous segment. `size`:
 the characters that were summarized. `request_id`: the request whose bill holds the cost."""
 
-replays = Table(
+replays = table(
     "replays",
-    metadata,
     Column("id", String(64), primary_key=True),
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("source_id", String(64), nullable=False),
@@ -576,9 +555,8 @@ replays = Table(
 `asked`: what differs from the original. `at_id`: the last message replayed so far, which is request number `request` of
 turn number `turn`; written with that turn. `used_until`: a process is running it until then."""
 
-calibrations = Table(
+calibrations = table(
     "calibrations",
-    metadata,
     Column("model", String(255), primary_key=True),
     Column("margin", Float, nullable=False),
     Column("samples", Integer, nullable=False),
@@ -592,9 +570,8 @@ calibrations = Table(
 """By how much a model's own count of tokens differs from the gateway's, as its upstream reported it; and windows that
 upstreams reported."""
 
-attachments = Table(
+attachments = table(
     "attachments",
-    metadata,
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
     Column("number", Integer, primary_key=True),
     Column("artifact_id", String(64), nullable=False),
@@ -610,9 +587,8 @@ attachments = Table(
 """`file_id`: the gateway's file that it was read from; deleting that deletes what conversations hold of it.
 `document`: the digest of the large document that holds its text, which `body` lacks then."""
 
-cached_contents = Table(
+cached_contents = table(
     "cached_contents",
-    metadata,
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
     Column("digest", String(128), primary_key=True),
     Column("tenant", String(128), nullable=False),
@@ -620,9 +596,8 @@ cached_contents = Table(
 )
 """Which conversations hold content of which the cache holds something; that is evicted with the last of them."""
 
-things = Table(
+things = table(
     "things",
-    metadata,
     Column("id", String(64), primary_key=True),
     Column("tenant", String(128), nullable=False),
     Column("place", String(64), nullable=False),
@@ -646,9 +621,8 @@ things = Table(
 """What conversations are about (ADR 24): one row for each thing and place. `place`: the conversation's id, or a keyed
 digest of a user, whose rows have no conversation."""
 
-thing_aliases = Table(
+thing_aliases = table(
     "thing_aliases",
-    metadata,
     Column("memory_id", ForeignKey("things.id", ondelete="CASCADE"), primary_key=True),
     Column("whole", Boolean, primary_key=True),
     Column("alias", String(256), primary_key=True),
@@ -661,18 +635,16 @@ thing_aliases = Table(
 )
 """The words by which things are found. `whole`: the first words of an alias; else a single word of one."""
 
-imported_requests = Table(
+imported_requests = table(
     "imported_requests",
-    metadata,
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
     Column("request_id", String(64), primary_key=True),
     Column("body", SealedText("imported_requests.body", row="request_id"), nullable=False),
 )
 """Bills and completions that came with an imported conversation, for information: they were paid elsewhere."""
 
-completions = Table(
+completions = table(
     "completions",
-    metadata,
     Column("request_id", ForeignKey("ledger.request_id", ondelete="CASCADE"), primary_key=True),
     Column("conversation_id", ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("body", SealedText("completions.body", row="request_id"), nullable=False),
@@ -680,9 +652,8 @@ completions = Table(
     Column("plan", SealedText("completions.plan", row="request_id")),
 )
 
-claims = Table(
+claims = table(
     "claims",
-    metadata,
     Column("tenant", String(128), primary_key=True),
     Column("key", LargeBinary, primary_key=True),
     Column("body", LargeBinary, nullable=False),
@@ -694,26 +665,23 @@ claims = Table(
 )
 """Requests to be answered only once: by keyed digests of the client's key, and of the body."""
 
-processes = Table(
+processes = table(
     "processes",
-    metadata,
     Column("id", String(64), primary_key=True),
     Column("alive_until", DateTime(timezone=True), nullable=False),
 )
 """Gateway processes that hold claims, or ask models; one that is no longer alive holds none."""
 
-open_calls = Table(
+open_calls = table(
     "open_calls",
-    metadata,
     Column("request_id", String(64), primary_key=True),
     Column("process", String(64), nullable=False, index=True),
     Column("facts", Text, nullable=False),
 )
 """Requests that are asking a model: the content of their bill if their process dies. Figures and references only."""
 
-schema_revisions = Table(
+schema_revisions = table(
     "schema_revisions",
-    metadata,
     Column("revision", String(32), primary_key=True),
     Column("oldest", String(32), nullable=False),
 )

@@ -252,6 +252,4 @@ class EntityStore(CachedRows):
 
         await self._transactions.run(work, write=True)
         await self._deleted.add(tenant, memory_id, (now, memory_id))
-        if self._paths is not None:
-            self._paths.forget()
-        await self._transactions.wipe()
+        await self._forget()

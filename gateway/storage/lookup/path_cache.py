@@ -275,6 +275,14 @@ class CachedRows:
         self._deleted = DeletedPlaces(cache)
         self.clock = clock
 
+    async def _forget(self, groups: Sequence[str] = ()) -> None:
+        """Evicts, after a deletion, what this process, the cache and the database's files still hold of the content."""
+        if self._paths is not None:
+            self._paths.forget()
+        if groups:
+            await self._cache.evict(*groups)
+        await self._transactions.wipe()
+
     async def _page_behind(
         self, read: Callable[[sa.Connection, P | None], T], find: Callable[[], Awaitable[P | None]]
     ) -> T:
