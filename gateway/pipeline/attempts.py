@@ -46,7 +46,7 @@ from gateway.pipeline.stages import (
     TargetWire,
     not_paused,
 )
-from gateway.upstream.routing import ConfiguredRouter, KnownProtocols, health, protocols, router
+from gateway.upstream.routing import ConfiguredRouter, KnownProtocols, RoutingCandidates, health, protocols, router
 
 T = TypeVar("T")
 log = logs.get_logger("gateway.pipeline.attempts")
@@ -425,7 +425,7 @@ class ModelRoutes:
         request.check_models()
         return Target(request.model, candidates, candidates.first)
 
-    def candidates(self, request: ChatRequest) -> upstreams.RoutingCandidates:
+    def candidates(self, request: ChatRequest) -> RoutingCandidates:
         """Returns where the request's model is served. Raises ModelNotFound, Unauthorized: nowhere for this caller."""
         alone = self._router.alone(request.model)
         return alone or self._router.candidates(request.model, request.caller, router.hint_of(request))
@@ -563,7 +563,7 @@ class AttemptedRoute:
     def _target(
         self,
         model: str,
-        candidates: upstreams.RoutingCandidates,
+        candidates: RoutingCandidates,
         chosen: ModelDeployment,
         kind: health.Kind | None = None,
     ) -> Target:
@@ -602,7 +602,7 @@ class UpstreamSender:
     async def whole(self, run: RequestRun, route: AttemptedRoute) -> JsonAnswer:
         """Asks for a whole answer. Raises GatewayError: see `core/errors`."""
 
-        async def complete(prepared: PreparedRequest, attempt: upstreams.RoutingAttempt) -> JsonAnswer:
+        async def complete(prepared: PreparedRequest, attempt: health.WatchedAttempt) -> JsonAnswer:
             request = payload.upstream_request(prepared, self._headers(prepared, route), run.scope)
             answer = await self._upstream.complete(prepared.wire.deployment, request)
             attempt.answered()
@@ -618,7 +618,7 @@ class UpstreamSender:
     async def opened(self, run: RequestRun, route: AttemptedRoute, stack: AsyncExitStack) -> ChunkStream:
         """Opens a stream, and returns when it has begun; `stack` holds it open. Raises as `whole`."""
 
-        async def opening(prepared: PreparedRequest, attempt: upstreams.RoutingAttempt) -> ChunkStream:
+        async def opening(prepared: PreparedRequest, attempt: health.WatchedAttempt) -> ChunkStream:
             request = payload.upstream_request(prepared, self._headers(prepared, route), run.scope)
             opened = await stack.enter_async_context(self._upstream.stream(prepared.wire.deployment, request))
             attempt.answered()
@@ -634,9 +634,7 @@ class UpstreamSender:
 
         return await self._sent(run, opening)
 
-    async def _sent(
-        self, run: RequestRun, call: Callable[[PreparedRequest, upstreams.RoutingAttempt], Awaitable[T]]
-    ) -> T:
+    async def _sent(self, run: RequestRun, call: Callable[[PreparedRequest, health.WatchedAttempt], Awaitable[T]]) -> T:
         """Sends a request to its target, and again while what the target refuses can be mended. Raises as `whole`."""
         while True:
             prepared = run.prepared

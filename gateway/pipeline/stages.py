@@ -22,7 +22,7 @@ from gateway.core.types import bill, memory, turn, upstreams
 from gateway.core.types.chat import ChatRequest, ChunkStream, JsonAnswer, ModelDeployment, ModelFacts, PromptBudget
 from gateway.core.types.conversation import ConversationHistory
 from gateway.core.types.recall import RecallRounds
-from gateway.upstream.routing import health
+from gateway.upstream.routing import RoutingCandidates, health
 
 T = TypeVar("T")
 BYTES_PER_TOKEN = 4
@@ -157,7 +157,7 @@ class Target:
     """
 
     model: str
-    candidates: upstreams.RoutingCandidates
+    candidates: RoutingCandidates
     chosen: ModelDeployment
     number: int = 0
     origin: str | None = None

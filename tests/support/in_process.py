@@ -30,11 +30,11 @@ from gateway.core.types.chat import (
     RequestCaller,
 )
 from gateway.core.types.turn import TurnCommit
-from gateway.core.types.upstreams import RoutingCandidates, UpstreamRequest
+from gateway.core.types.upstreams import UpstreamRequest
 from gateway.pipeline.stages import FeatureHooks, SettledRequest, not_paused
 from gateway.pipeline.stored_turn import TurnRecorder
 from gateway.upstream.routing.catalogue import ModelCatalogue
-from gateway.upstream.routing.router import NO_HINT, ConfiguredRouter, RouteHint, SingleDeployment
+from gateway.upstream.routing.router import NO_HINT, ConfiguredRouter, RouteHint, RoutingCandidates, SingleDeployment
 from tests.support.answers import usage_of
 from tests.support.schemas import bring_up
 

@@ -27,7 +27,7 @@ from gateway.core.types.chat import Headers, ModelDeployment, RequestCaller
 from gateway.core.types.keys import HeldAdmission
 from gateway.pipeline import LimitedPipeline, MeteredCall, RelayedBills
 from gateway.upstream import PassthroughClient, RawAnswer, passthrough
-from gateway.upstream.routing import ConfiguredRouter, health
+from gateway.upstream.routing import ConfiguredRouter, RoutingCandidates, health
 
 
 class RelayedUpload:
@@ -154,7 +154,7 @@ class RelayDestination:
     user: str | None = None
     asked: Body | None = None
     """The parsed body, where it was read."""
-    candidates: upstreams.RoutingCandidates | None = None
+    candidates: RoutingCandidates | None = None
     """The deployments of a listed model."""
     at: "Callable[[ModelDeployment], Awaitable[RelayDestination]] | None" = None
     """Writes the call for another of them. Raises as `RelayDestinations.of`."""

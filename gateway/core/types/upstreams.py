@@ -12,62 +12,11 @@ from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
-from gateway.core import errors
 from gateway.core.frozen_records import record
 from gateway.core.types.bill import PER_USD, InternalCall
 from gateway.core.types.chat import Headers, ModelDeployment, RequestCaller
-
-
-class RoutingAttempt(Protocol):
-    """One attempt to call a deployment, from the moment of the call. Each ends once; later calls are ignored.
-
-    A deployment that is not watched (the default upstream, a client's own key) has attempts that do nothing.
-    """
-
-    def answered(self) -> None:
-        """Records that the first byte of an answer that is no error has arrived: the deployment is healthy."""
-
-    def ended(self, error: BaseException | None = None, tokens: int = 0) -> None:
-        """Ends the attempt: with an error, or at the end of the answer. A client that left (`CancelledError`) proves
-        nothing about the deployment. The attempt decides whether an error counts against it: faults of a request do
-        not. `tokens`: those of the answer, without the prompt, for a deployment with a token limit."""
-
-
-class RoutingCandidates(Protocol):
-    """The deployments that may serve one request, best first."""
-
-    @property
-    def first(self) -> ModelDeployment:
-        """The first deployment to call: facts, budget and context are made for it."""
-
-    @property
-    def several(self) -> bool:
-        """Whether there are others."""
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether `first` is only a last resort: all deployments rest or are at their limits. A fallback model may then
-        be called without calling it."""
-
-    def next(self, after: ModelDeployment, error: errors.GatewayError) -> ModelDeployment | None:
-        """Returns the currently best deployment that was not called yet; None if there is none. A resting one is
-        returned if nothing else is left: the caller decides whether to call it (`rests`).
-        `after`: the one that was called last; `error`: how it failed."""
-
-    def rests(self, deployment: ModelDeployment) -> bool:
-        """Returns whether a deployment is not to be called now: it failed too often, or is at its limits."""
-
-    def began(self, deployment: ModelDeployment, tokens: int = 0) -> RoutingAttempt:
-        """Begins an attempt at a deployment. `tokens`: those counted in the prompt, if it has a token limit."""
-
-    def named(self, make: Callable[[], str]) -> str:
-        """Returns an id for a new conversation, or for a completion, that leads later requests to `first`, on every
-        replica where that can be. `make`: makes ids."""
-
-    def remember(self, completion_id: str, deployment: ModelDeployment) -> None:
-        """Records which deployment made a completion: a request that continues it goes to the same one."""
 
 
 @record

@@ -12,6 +12,6 @@ if TYPE_CHECKING:
     from gateway.upstream.routing import catalogue, health, protocols, router
     from gateway.upstream.routing.catalogue import ModelCatalogue
     from gateway.upstream.routing.protocols import KnownProtocols
-    from gateway.upstream.routing.router import ConfiguredRouter
+    from gateway.upstream.routing.router import ConfiguredRouter, RoutingCandidates
 else:
     __getattr__ = lazy_face(__name__)

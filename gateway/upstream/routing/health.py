@@ -19,7 +19,6 @@ from gateway.core.config import setting_sections
 from gateway.core.frozen_records import record
 from gateway.core.instrumentation import logs
 from gateway.core.tasks import Cooldown
-from gateway.core.types import upstreams
 from gateway.core.types.chat import ModelDeployment
 from gateway.upstream.http.mending import waited_for
 from gateway.upstream.routing.deployments import DeploymentRank, GroupMember
@@ -136,7 +135,7 @@ class HealthWatch:
         nobody = ModelDeployment("", "", "", "", None, operator_key=False)
         self._unwatched = WatchedAttempt(clock, DeploymentWatch(nobody, Cooldown(1, 0.0)), nobody, 0.0, is_open=False)
 
-    def began(self, deployment: ModelDeployment, tokens: int = 0) -> upstreams.RoutingAttempt:
+    def began(self, deployment: ModelDeployment, tokens: int = 0) -> "WatchedAttempt":
         """Begins a try; nothing is stored of a deployment that has no id."""
         if not deployment.id:
             return self._unwatched
@@ -197,7 +196,8 @@ class HealthWatch:
 
 @dataclass(slots=True, eq=False)
 class WatchedAttempt:
-    """A try at a deployment (a `RoutingAttempt`); `at` is when it began. One that is not open stores nothing."""
+    """One attempt to call a deployment; `at` is when it began. One that is not open stores nothing: it has ended, or
+    its deployment is not watched (the default upstream, a client's own key)."""
 
     clock: ports.Clock
     watch: DeploymentWatch
@@ -207,7 +207,8 @@ class WatchedAttempt:
     is_answered: bool = False
 
     def answered(self) -> None:
-        """Records that the first byte of an answer that is no error has arrived, with its latency."""
+        """Records that the first byte of an answer that is no error has arrived, with its latency: the deployment is
+        healthy."""
         if not self.is_open or self.is_answered:
             return
         self.is_answered = True
@@ -218,7 +219,9 @@ class WatchedAttempt:
         self._is_well()
 
     def ended(self, error: BaseException | None = None, tokens: int = 0) -> None:
-        """Ends the try; only the first call counts."""
+        """Ends the attempt: with an error, or at the end of the answer. Only the first call counts. A client that left
+        (`CancelledError`) proves nothing about the deployment, and faults of a request do not count against it.
+        `tokens`: those of the answer, without the prompt."""
         if not self.is_open:
             return
         if error is None:

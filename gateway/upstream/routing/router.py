@@ -65,7 +65,7 @@ from gateway.upstream.routing.deployments import (
     deployment_of,
     ranked,
 )
-from gateway.upstream.routing.health import HealthWatch
+from gateway.upstream.routing.health import HealthWatch, WatchedAttempt
 from gateway.upstream.routing.protocols import ANTHROPIC_BASE, is_mistrals, is_openais, takes_freeform
 
 # A conversation stays at one deployment, so that the provider's prompt cache is of use (guarantee §12.5).
@@ -160,7 +160,7 @@ def open_placements(clock: ports.Clock) -> ConversationPlacements:
     return ConversationPlacements(MAX_PLACED, now=clock.monotonic, ttl=PLACED_SECONDS)
 
 
-# The deployments that may serve one request (`RoutingCandidates` of `core/types/upstreams.py`; guarantee §12.5).
+# The deployments that may serve one request (guarantee §12.5).
 
 
 class SingleDeployment:
@@ -198,7 +198,9 @@ class SingleDeployment:
 
 
 class DeploymentGroup:
-    """The deployments of a group, ranked again for each try: what the last try has shown counts for the next."""
+    """The deployments of a group, ranked again for each try: what the last try has shown counts for the next. `first`:
+    the first to call; facts, budget and context are made for it. `exhausted`: it is only a last resort, as all rest or
+    are at their limits; a fallback model may then be called without calling it."""
 
     several = True
 
@@ -223,7 +225,8 @@ class DeploymentGroup:
         self.first = self._left.pop(best.id)
 
     def next(self, after: ModelDeployment, error: errors.GatewayError) -> ModelDeployment | None:
-        """Returns the best deployment that was not tried yet; None if all were."""
+        """Returns the currently best deployment that was not tried yet; None if all were. A resting one is returned if
+        nothing else is left: the caller decides whether to call it (`rests`)."""
         if not self._left:
             return None
         return self._left.pop(self._rank(list(self._left))[0].id)
@@ -232,12 +235,13 @@ class DeploymentGroup:
         """Returns whether the deployment rests or is at one of its limits."""
         return self._rank([deployment.id])[0].tier > 0
 
-    def began(self, deployment: ModelDeployment, tokens: int = 0) -> upstreams.RoutingAttempt:
-        """Begins a try."""
+    def began(self, deployment: ModelDeployment, tokens: int = 0) -> WatchedAttempt:
+        """Begins a try. `tokens`: those counted in the prompt, if the deployment has a token limit."""
         return self._health.began(deployment, tokens)
 
     def named(self, make: Callable[[], str]) -> str:
-        """Returns the first id that leads to `first`; after many that do not, the last one."""
+        """Returns an id for a new conversation, or for a completion, that leads later requests to `first` on every
+        replica: the first such that `make` makes; after many that do not, the last one."""
         name = make()
         for _ in range(MAX_NAMES if self._placements is not None else 0):
             if self._leads(name, self.first.id):
@@ -249,6 +253,10 @@ class DeploymentGroup:
         """Remembers the deployment of a completion: a request that continues the completion is sent there."""
         if self._placements is not None:
             self._placements.put(completion_id, deployment.id)
+
+
+RoutingCandidates = SingleDeployment | DeploymentGroup
+"""The deployments that may serve one request, best first."""
 
 
 class DeploymentChooser:
@@ -378,11 +386,11 @@ class ConfiguredRouter:
         known = self._alone.get(model)
         return known.first if known is not None else self.candidates(model, caller).first
 
-    def alone(self, model: str) -> upstreams.RoutingCandidates | None:
+    def alone(self, model: str) -> RoutingCandidates | None:
         """Returns a model's only deployment, if it is the same for every caller and was used before; else None."""
         return self._alone.get(model)
 
-    def candidates(self, model: str, caller: RequestCaller, hint: RouteHint = NO_HINT) -> upstreams.RoutingCandidates:
+    def candidates(self, model: str, caller: RequestCaller, hint: RouteHint = NO_HINT) -> RoutingCandidates:
         """Returns where `model` is served for this caller, and the alternatives if that fails.
         Raises ModelNotFound: not in `model_list`, and either nothing else is served (`upstream.unlisted`) or the
         default upstream is not for this caller; or of a provider that cannot be served; Unauthorized: neither the entry

@@ -9,10 +9,9 @@ from gateway.core.config.model_list import ModelEntry
 from gateway.core.config.settings import Settings
 from gateway.core.errors import ModelNotFound, Unauthorized, UpstreamUnreachable
 from gateway.core.types.chat import ModelDeployment, RequestCaller
-from gateway.core.types.upstreams import RoutingCandidates
 from gateway.upstream.routing.catalogue import ModelCatalogue
 from gateway.upstream.routing.deployments import ModelGroups
-from gateway.upstream.routing.router import ConfiguredRouter, RouteHint
+from gateway.upstream.routing.router import ConfiguredRouter, RouteHint, RoutingCandidates
 from tests.support.hand_clock import HandClock
 
 ANYBODY = RequestCaller("a")
