@@ -255,6 +255,10 @@ FAILURES: dict[str, Odd] = {
     "of Responses, an error": unfinished(
         {"type": "error", "code": "server_error", "message": "gone", "param": None}, "gone"
     ),
+    "of Responses, an error in an object": unfinished(
+        {"type": "error", "error": {"type": "server_error", "code": "overloaded", "message": "gone"}}, "gone"
+    ),
+    "of Responses, a chat's error": unfinished({"error": {"code": "y", "message": "gone"}}, "gone"),
     "of Responses, completed with an error": unfinished(
         {
             "type": "response.completed",

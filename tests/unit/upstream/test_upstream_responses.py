@@ -180,39 +180,6 @@ def test_s10_4_a_response_that_failed(codex: GatewayProcess, mock: MockResponses
     assert stored(codex, answer.headers["x-request-id"])["status"] == "failed"
 
 
-def after_two_words(last: Json) -> Any:
-    """Events that break off with `last` behind the second piece of text."""
-
-    def changed(events: list[Json]) -> list[Json]:
-        deltas = [n for n, each in enumerate(events) if each["type"] == "response.output_text.delta"]
-        return [*events[: deltas[1] + 1], last]
-
-    return changed
-
-
-@pytest.mark.parametrize(
-    ("last", "code"),
-    [
-        (
-            {"type": "error", "code": "server_error", "message": "Oh.", "param": None, "sequence_number": 9},
-            "server_error",
-        ),
-        ({"type": "error", "error": {"type": "server_error", "code": "overloaded", "message": "Oh."}}, "overloaded"),
-        ({"type": "response.failed", "response": {"status": "failed", "error": {"code": "x", "message": "Oh."}}}, "x"),
-        ({"error": {"code": "y", "message": "Oh."}}, "y"),
-    ],
-    ids=["error", "an error in an object", "failed", "a chat's error"],
-)
-def test_s10_4_an_error_in_the_middle(codex: GatewayProcess, mock: MockResponses, last: Json, code: str) -> None:
-    """§3.6, §7: what was said stays, partial; the error ends the stream, without `[DONE]`."""
-    mock.reply(words("one two three"), events=after_two_words(last))
-    answer = codex.post("/chat/completions", json={"model": "codex", "messages": [user("a")], "stream": True})
-    events = [json.loads(each.removeprefix("data: ")) for each in answer.text.removesuffix("\n\n").split("\n\n")]
-    assert events[-1]["error"]["code"] == code
-    kept = stored(codex, events[0]["id"])
-    assert (kept["status"], kept["choices"][0]["message"]["content"]) == ("partial", "one two")
-
-
 def test_s10_4_overflow_is_fitted_once_more(codex: GatewayProcess, mock: MockResponses) -> None:
     """§4 I1: as from any provider."""
     text = "Your input exceeds the context window of this model. Please adjust your input and try again."
