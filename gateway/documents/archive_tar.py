@@ -8,8 +8,8 @@ import tarfile
 from collections.abc import Callable
 from typing import IO, cast
 
-from gateway.documents.document import LeftOut, Reading, ReadOptions, UnreadableDocument
-from gateway.documents.nested_documents import MAX_MEMBER_BYTES, NestedPlace, listing, reading_of, why_not
+from gateway.documents.document import LeftOut, UnreadableDocument
+from gateway.documents.nested_documents import MAX_MEMBER_BYTES, NestedPlace, listing, why_not
 from gateway.documents.packages import BROKEN_FILE, reading
 from gateway.documents.sandbox_worker import tell_progress
 
@@ -43,14 +43,9 @@ class _BoundedArchive(io.RawIOBase):
         return self._inner.tell()
 
 
-def read(raw: bytes, options: ReadOptions) -> Reading:
-    """Reads the archive's listing and the texts of its files, sorted by path; or the single packed file.
-    Raises UnreadableDocument: it is no such archive, or unpacks to too much."""
-    return reading_of(read_nested, raw, options)
-
-
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
-    """Reads an archive inside another file, within the bounds that are left. Raises UnreadableDocument: see `read`."""
+    """Reads the archive's listing and the texts of its files, sorted by path, or the single packed file, within the
+    bounds that are left. Raises UnreadableDocument: it is no such archive, or unpacks to too much."""
     most, source = nesting.budget.unpacked, io.BytesIO(raw)
     unpacked = _BoundedArchive(_opened(source), most)
     with reading("TAR archive", tarfile.TarError):

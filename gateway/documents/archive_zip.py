@@ -6,8 +6,8 @@ import zipfile
 import zlib
 from lzma import LZMAError
 
-from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
-from gateway.documents.nested_documents import MAX_MEMBER_BYTES, NestedPlace, listing, reading_of, why_not
+from gateway.documents.document import UnreadableDocument
+from gateway.documents.nested_documents import MAX_MEMBER_BYTES, NestedPlace, listing, why_not
 from gateway.documents.packages import reading
 from gateway.documents.sandbox_worker import tell_progress
 
@@ -18,14 +18,9 @@ BOMB_BYTES, BOMB_RATIO = 16 * 2**20, 300
 ZIP_ENCRYPTED_FLAG = 1
 
 
-def read(raw: bytes, options: ReadOptions) -> Reading:
-    """Reads the archive's listing and the texts of its files, sorted by path.
-    Raises UnreadableDocument: it is no ZIP, or holds too many files."""
-    return reading_of(read_nested, raw, options)
-
-
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
-    """Reads a ZIP inside another file, within the bounds that are left. Raises UnreadableDocument: see `read`."""
+    """Reads the archive's listing and the texts of its files, sorted by path, within the bounds that are left.
+    Raises UnreadableDocument: it is no ZIP, or holds too many files."""
     if raw.count(DIRECTORY_ENTRY) > MAX_ZIP_ENTRIES:
         raise UnreadableDocument(f"it holds more than {MAX_ZIP_ENTRIES:,} files")
     with reading("ZIP archive"), zipfile.ZipFile(io.BytesIO(raw)) as archive:

@@ -142,5 +142,8 @@ class DocumentFile:
 def read(file: DocumentFile, options: ReadOptions = NO_OPTIONS) -> Reading:
     """Reads the document by its kind. Raises UnreadableDocument: the bytes are no document of that kind."""
     reader = import_module(f"gateway.documents.{DOCUMENT_KINDS[file.kind].reader}")
-    reading: Reading = reader.read(file.raw, options)
+    if nested := getattr(reader, "read_nested", None):  # it holds other files
+        reading: Reading = import_module("gateway.documents.nested_documents").reading_of(nested, file.raw, options)
+    else:
+        reading = reader.read(file.raw, options)
     return reading

@@ -9,9 +9,9 @@ from email.policy import Compat32
 from typing import Any
 
 from gateway.core.types import places
-from gateway.documents.document import Reading, ReadOptions, UnreadableDocument
+from gateway.documents.document import UnreadableDocument
 from gateway.documents.html import html_text
-from gateway.documents.nested_documents import NestedPlace, reading_of
+from gateway.documents.nested_documents import NestedPlace
 from gateway.documents.plain import decoded, text_of
 
 SHOWN = ("From", "To", "Cc", "Date", "Subject")
@@ -47,13 +47,9 @@ class _MailPart(Message):
             return failobj
 
 
-def read(raw: bytes, options: ReadOptions) -> Reading:
-    """Reads headers, body and attachments. Raises UnreadableDocument: it is no mail."""
-    return reading_of(read_nested, raw, options)
-
-
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
-    """Reads a mail inside another file, within the bounds that are left. Raises UnreadableDocument: see `read`."""
+    """Reads headers, body and attachments, within the bounds that are left.
+    Raises UnreadableDocument: it is no mail."""
     try:
         message = email.message_from_bytes(raw, _MailPart, policy=_HeaderPolicy())
     except (MessageError, ValueError, RecursionError) as error:

@@ -5,22 +5,17 @@ from typing import Any
 
 from oxmsg import Message
 
-from gateway.documents.document import Reading, ReadOptions
 from gateway.documents.html import html_text
 from gateway.documents.mail import assembled, header_text
-from gateway.documents.nested_documents import NestedPlace, reading_of
+from gateway.documents.nested_documents import NestedPlace
 from gateway.documents.packages import reading
 
 MAX_ATTACHMENTS = 10_000
 
 
-def read(raw: bytes, options: ReadOptions) -> Reading:
-    """Reads headers, body and attachments, as of other mails. Raises UnreadableDocument: it is no mail of Outlook's."""
-    return reading_of(read_nested, raw, options)
-
-
 def read_nested(raw: bytes, nesting: NestedPlace) -> str:
-    """Reads a mail inside another file, within the bounds that are left. Raises UnreadableDocument: see `read`."""
+    """Reads headers, body and attachments, as of other mails, within the bounds that are left.
+    Raises UnreadableDocument: it is no mail of Outlook's."""
     with reading("mail of Outlook's", AssertionError):
         message = Message.load(io.BytesIO(raw))
         headers, body = _headers(message), _body(message)

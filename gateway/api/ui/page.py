@@ -25,7 +25,7 @@ from gateway.api.auth import ANONYMOUS
 from gateway.api.pagination import parameters
 from gateway.api.passthrough.bodies import FormBody, FormPart, understood
 from gateway.api.server.asgi import Receive, Scope, header
-from gateway.api.ui.dependencies import PATH, PageParts
+from gateway.api.ui.dependencies import PageParts
 from gateway.api.ui.rendering import rendered
 from gateway.core import errors
 from gateway.core.config import setting_sections
@@ -226,7 +226,3 @@ def csv_file(body: bytes | AsyncIterable[bytes], name: str) -> PageAnswer:
 def redirect(to: str, cookies: tuple[str, ...] = ()) -> PageAnswer:
     """Redirects the browser to another page, by GET. `to`: a path below `/ui`."""
     return PageAnswer(b"", 303, {"location": to, "content-length": "0"}, cookies)
-
-
-def home() -> str:
-    return PATH

@@ -4,12 +4,13 @@ It also has the list of conversations, `/ui/conversations`.
 """
 
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
+
+from starlette.routing import compile_path
 
 from gateway.api.request.validation import check_conversation_id
 from gateway.api.server.asgi import ClientDisconnected, Receive, Scope, Send, header, read_body
@@ -269,7 +270,7 @@ class UiRouter:
         self._links = [
             ((route.nav, PATH + route.path.rstrip("/")), route.is_admin) for route in routes if route.nav is not None
         ]
-        self._routes = [(_pattern(route.path), route) for route in routes]
+        self._routes = [(compile_path(route.path)[0], route) for route in routes]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         page = PageRequest(scope, receive, self._parts, {})
@@ -362,9 +363,3 @@ async def _send(send: Send, answer: PageAnswer, *, is_head: bool) -> None:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         body = b""
     await send({"type": "http.response.body", "body": body})
-
-
-def _pattern(path: str) -> re.Pattern[str]:
-    parts: Sequence[str] = re.split(r"\{(\w+)\}", path)
-    texts = [f"(?P<{part}>[^/]+)" if number % 2 else re.escape(part) for number, part in enumerate(parts)]
-    return re.compile("".join(texts))

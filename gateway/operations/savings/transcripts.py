@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gateway.core import errors, jsons
 from gateway.core.formats.anthropic.request_parser import MessageReader
@@ -183,14 +183,6 @@ def seconds_of(value: Any) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e14:
         return value / 1000 if value > 1e11 else float(value)
     return None
-
-
-class TranscriptReader(Protocol):
-    """Reads transcripts of one kind."""
-
-    def is_transcript(self, lines: list[Json]) -> bool: ...
-
-    def sessions(self, name: str, lines: list[Json]) -> list[RecordedSession]: ...
 
 
 CLAUDE_CODE = "claude-code"
@@ -454,6 +446,7 @@ def _time_of(value: Json) -> float | None:
     return next((at for name in CHAT_TIMES if (at := seconds_of(value.get(name))) is not None), None)
 
 
+TranscriptReader = ClaudeCodeTranscripts | CodexTranscripts | ChatTranscripts
 READERS: tuple[TranscriptReader, ...] = (ClaudeCodeTranscripts(), CodexTranscripts(), ChatTranscripts())
 
 

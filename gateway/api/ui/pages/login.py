@@ -27,7 +27,7 @@ from gateway.api.auth import seen_tenant
 from gateway.api.server.asgi import Scope, header
 from gateway.api.tokens import Expected, Issuer, policy_of_claims, subject_id
 from gateway.api.ui.dependencies import PATH, PageParts
-from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, home, redirect
+from gateway.api.ui.page import PageAnswer, PageRequest, PageRoute, PageViewer, redirect
 from gateway.core import errors, ports
 from gateway.core.bounded_cache import BoundedCache
 from gateway.core.config import setting_sections
@@ -293,7 +293,7 @@ class UiLogins:
                 "A key does not belong in an address, which is kept and logged. Change this key."
             )
         if not self._has_keys:
-            return redirect(home())
+            return redirect(PATH)
         cookies: tuple[str, ...] = ()
         if cookie(page.scope, LOGIN) is None:
             made = secrets.token_urlsafe(16)
@@ -306,7 +306,7 @@ class UiLogins:
     async def log_in(self, page: PageRequest) -> PageAnswer:
         """Logs in with a key (`POST /ui/login`)."""
         if not self._has_keys:
-            return redirect(home())
+            return redirect(PATH)
         address, now = _address(page), self._parts.clock.monotonic()
         self._guesses.admit(address, now)
         to = _next(page.form.get("next"))
@@ -383,7 +383,7 @@ class UiLogins:
         """Ends the session (`POST /ui/logout`); with `everywhere` in the form, all sessions of the key."""
         token = cookie(page.scope, SESSION)
         if token is None or page.viewer is None or page.viewer.key_id is None:
-            return redirect(home())
+            return redirect(PATH)
         if page.form.get("everywhere"):
             await self._sessions.revoke_all(page.viewer.key_id, page.viewer.actor)
         else:
@@ -463,7 +463,7 @@ def _is_tls(scope: Scope) -> bool:
 
 
 def _next(given: str | None) -> str:
-    return given if given and NEXT.fullmatch(given) and not given.startswith(LOGIN_PATH) else home()
+    return given if given and NEXT.fullmatch(given) and not given.startswith(LOGIN_PATH) else PATH
 
 
 def _viewer(holder: KeyPolicy) -> PageViewer | None:
