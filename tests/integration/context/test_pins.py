@@ -17,7 +17,6 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
 from tests.support.team import Team, claude
 
-BUDGET = 4096 - 512
 FACT = "The gate code is 4711-B, and deliveries come by the east door."
 MOST = 2400
 LIMIT = {"context": {"max_input_tokens": MOST, "planning": "never"}}

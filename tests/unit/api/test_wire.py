@@ -200,7 +200,7 @@ def test_s2_a_string_is_a_content_or_the_id_of_a_file(said: str, field: str) -> 
     }
 
 
-BY_ID, OTHER = ConversationRef("conv_a1"), ConversationRef("conv_b2")
+BY_ID = ConversationRef("conv_a1")
 
 
 def request(headers: dict[str, str] | None = None, settings: dict[str, Any] | None = None, **more: Any) -> ChatRequest:
