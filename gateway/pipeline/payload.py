@@ -106,6 +106,8 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
     said = bound_messages(prepared, messages) if items.SIGNED in fields or items.BOUND in fields else messages
     apart = not upstreams.PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(items.RESPONSES_ALONE)
     sent = without_items(said, request) if apart else said
+    if not as_sent and request.api is None and deployment.protocol == "openai":
+        sent = _with_empty_fields(sent, prepared)
     if request.options.mode != "off" and (refused := protocols.refused_fields(deployment)):
         sent = message_forms.without_provider_fields(sent, refused)
     if deployment.route.startswith(upstreams.GEMINI_ROUTES):
@@ -114,6 +116,24 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
     if request.messages and not sent:  # hosted calls, or empty answers, and nothing else
         raise errors.InvalidRequest("Nothing in the request is a message that this model takes.", param="messages")
     return UpstreamPayload(sent, forward, native, said)
+
+
+def _with_empty_fields(messages: list[Json], prepared: PreparedRequest) -> list[Json]:
+    """Adds to stored answers the empty fields with which the client sends them again, as SDKs do (`refusal`: null):
+    they are not stored, and nothing else of such a prompt may differ from what was sent (guarantee §1.2). Not where an
+    answer is another provider's, or messages left or were restored."""
+    sent, history, origin = prepared.asked.messages, prepared.history, prepared.wire.deployment.origin
+    names = set[str]().union(*sent) - USUAL_FIELDS
+    if not names or history is None or len(sent) != len(messages):
+        return messages
+    if any(message.origin not in (None, origin) for message in history.messages):
+        return messages
+    found = list(messages)
+    for at, (own, said) in enumerate(zip(messages, sent, strict=True)):
+        if own["role"] == said["role"] == "assistant" and not names.isdisjoint(said):
+            empty = {name: said[name] for name in names.intersection(said) if not said[name] and name not in own}
+            found[at] = {**own, **empty} if empty else own
+    return found
 
 
 def _heard(messages: list[Json], request: ChatRequest, deployment: ModelDeployment) -> list[Json]:
@@ -238,6 +258,8 @@ def _tools(request: ChatRequest) -> list[Any]:
     return [*(request.forward.get("tools") or ()), *(own if isinstance(own, list) else ())]
 
 
+USUAL_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"})
+"""Fields of messages that are stored also where they are empty, or that no chat takes empty."""
 EFFORT = "reasoning_effort"
 REFUSED_SIGNATURES = (400, 422)
 """Statuses with which providers refuse thoughts that were made in another place."""

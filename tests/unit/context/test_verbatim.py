@@ -97,6 +97,24 @@ def test_s1_what_is_sent_goes_up_equal_as_json(one_gateway: GatewayProcess, upst
     assert upstream.last.body["messages"] == [*longer, assistant("answer two"), user("fourth")]
 
 
+@pytest.mark.parametrize("store", [True, False])
+def test_s1_2_answers_go_up_again_with_their_empty_fields(
+    one_gateway: GatewayProcess, upstream: MockUpstream, store: bool
+) -> None:
+    """SDKs send an answer again as it came; whoever writes it anew leaves out what is empty. Both go up as sent."""
+    said, empty = [user(f"first, stored: {store}")], {"refusal": None, "annotations": []}
+    for answer in (assistant(None, tool_calls=[CALL]), assistant("found it"), assistant("and more")):
+        upstream.reply(message={**answer, **empty})
+        got = chat(one_gateway, model="gpt-4o", messages=said, tools=TOOLS, store=store)["choices"][0]["message"]
+        assert got == {**answer, **empty}
+        said = [*said, got, RESULT if answer.get("tool_calls") else user("and then?")]
+        chat(one_gateway, model="gpt-4o", messages=said, tools=TOOLS, store=store)
+        assert upstream.last.body["messages"] == said
+    bare = [{name: value for name, value in each.items() if name not in empty} for each in said]
+    chat(one_gateway, model="gpt-4o", messages=bare, tools=TOOLS, store=store)
+    assert upstream.last.body["messages"] == bare
+
+
 BAD, GOOD = {"url": "data:image/png;base64,AAAA"}, {"url": "data:image/png;base64,BBBB"}
 EDITED: dict[str, tuple[list[Json], list[Json]]] = {
     "a word": ([U1, A1], [user("first, edited"), A1]),
