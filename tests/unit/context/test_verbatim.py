@@ -102,7 +102,8 @@ def test_s1_2_answers_go_up_again_with_their_empty_fields(
     one_gateway: GatewayProcess, upstream: MockUpstream, store: bool
 ) -> None:
     """SDKs send an answer again as it came; whoever writes it anew leaves out what is empty. Both go up as sent."""
-    said, empty = [user(f"first, stored: {store}")], {"refusal": None, "annotations": []}
+    empty: Json = {"refusal": None, "annotations": []}
+    said = [user(f"first, stored: {store}")]
     for answer in (assistant(None, tool_calls=[CALL]), assistant("found it"), assistant("and more")):
         upstream.reply(message={**answer, **empty})
         got = chat(one_gateway, model="gpt-4o", messages=said, tools=TOOLS, store=store)["choices"][0]["message"]
