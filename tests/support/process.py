@@ -31,6 +31,14 @@ def wait_until(check: Callable[[], bool], what: str, interval: float = 0.01, tim
         time.sleep(interval)
 
 
+def within_a_minute(seconds: float = 15.0) -> None:
+    """Wait for the next minute if the current one has fewer `seconds` left: what is counted by minutes is counted anew
+    where one begins between two requests."""
+    left = 60 - time.time() % 60
+    if left < seconds:
+        time.sleep(left)
+
+
 def run_as(user: pwd.struct_passwd | None) -> dict[str, Any]:
     """Arguments of `subprocess` that give up root for `user`, its groups included; None changes nothing."""
     return {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}

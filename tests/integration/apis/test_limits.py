@@ -11,7 +11,7 @@ from tests.support.answers import user
 from tests.support.factory import ClientFactory, GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
-from tests.support.process import wait_until
+from tests.support.process import wait_until, within_a_minute
 
 ASK: Any = [user("hello")]
 KEYS: dict[str, Any] = {
@@ -67,6 +67,7 @@ def test_s12_4_requests_within_a_minute(
     limited: GatewayProcess, upstream: MockUpstream, make_client: ClientFactory
 ) -> None:
     """The official SDK's `RateLimitError`, its headers as OpenAI's; nothing goes up."""
+    within_a_minute()
     client = make_client(limited, key("slow"), max_retries=0)
     first = client.chat.completions.with_raw_response.create(model="gpt-4o", messages=ASK)
     assert first.headers["x-ratelimit-limit-requests"] == "2"

@@ -23,7 +23,7 @@ from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream
 from tests.support.oidc_provider import OidcProvider, encoded, encoded_part
-from tests.support.process import wait_until
+from tests.support.process import wait_until, within_a_minute
 
 KEY, ADMIN = "gw-plain-key-1", "gw-admin-key-2"
 ROLES = {"staff": "user", "leads": ["user", "viewer"], "operators": ["user", "admin"]}
@@ -199,6 +199,7 @@ def test_s12_17_the_user_of_a_token_parts_conversations_that_nobody_named(
 def test_s12_17_limits_of_keys_hold_for_each_subject(start_gateway: GatewayFactory, provider: OidcProvider) -> None:
     limits = {"keys": {"limits": {"rpm": 1}}}
     gateway = start_gateway({"auth": {"jwt": jwt_settings(provider)}, "limits": limits})
+    within_a_minute()
     found = [ask(gateway, provider.token(**STAFF, sub=name)).status_code for name in ("ann", "bob", "ann")]
     assert found == [200, 200, 429]
 

@@ -13,7 +13,7 @@ from tests.support.attacked_budgets import ALONE, CHAT, DRY, NARROW, SPENT, TIGH
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
 from tests.support.mock_upstream import MockUpstream, Reply
-from tests.support.process import wait_until
+from tests.support.process import wait_until, within_a_minute
 
 __all__ = ["metered"]
 
@@ -145,6 +145,7 @@ def test_s12_4_limits_of_models_and_users_hold_for_relayed_calls(
             "limits": only,
         }
     )
+    within_a_minute()
     body: Any = {"model": "text-embedding-3-small", "input": "hi"}
     assert ask(gateway, SPENT, "embeddings", body).status_code == 200
     assert is_refused(ask(gateway, SPENT, "embeddings", body), "rate_limit_exceeded")
