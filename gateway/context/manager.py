@@ -68,9 +68,9 @@ class BuiltContext:
     """What is forwarded, what is stored of it, and its figures.
 
     `material` and `counting` are None if the messages are sent upstream as they were sent, without being examined
-    (`context/manager.py`). `cached` are digests of contents with entries in the cache, and ids of files. `plan` is the
-    planner's plan, so that a second context of the same request asks no planner. `left_out`: tokens saved, compared
-    with forwarding everything. `indexes` and `vectors` are cached for later questions after the request is stored.
+    (`context/manager.py`). `cached` are digests of contents with entries in the cache. `plan` is the planner's plan, so
+    that a second context of the same request asks no planner. `left_out`: tokens saved, compared with forwarding
+    everything. `indexes` and `vectors` are cached for later questions after the request is stored.
     """
 
     fitted: PackedWindow
@@ -136,10 +136,8 @@ def render(proposal: WindowProposal, final: FinalFit, result: PlanResult | None)
         left_out=left_out(measured, final),
         economy=final.economy,
     )
-    if request.store and not request.options.dry_run:
-        built = built.with_cached(tuple(each.file_id for each in request.attachments if each.file_id is not None))
-        if measured.finder.digests:
-            built = replace(built, indexes=measured.finder).with_cached(measured.finder.digests)
+    if request.store and not request.options.dry_run and measured.finder.digests:
+        built = replace(built, indexes=measured.finder).with_cached(measured.finder.digests)
     return built.with_cached(result.cached) if result is not None else built
 
 

@@ -22,12 +22,13 @@ def export_file(call: CommandCall) -> int:
     async def work(transactions: DatabaseTransactions) -> int:
         with CommandProgress(call.err, "reading the conversation"):
             found = await ConversationTransfer(transactions, call.clock).export_conversation(tenant, name)
+            if found is not None:
+                await tell_trail(transactions, "conversation.exported", name, tenant)
             pieces = list(found or ())
         if found is None:
             call.err.write("No such conversation.\n")
             return 1
         with byte_output(call) as target:
-            await tell_trail(transactions, "conversation.exported", name, tenant)
             target.writelines([*pieces, b"\n"])
         return 0
 

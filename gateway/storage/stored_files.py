@@ -290,14 +290,8 @@ def _let_go(
     connection: sa.Connection, tenant: str, record: FileRecord, now: datetime
 ) -> tuple[tuple[str, ...], list[str]]:
     """Removes from conversations what they hold of a file: documents attached by its id, and what was forwarded of it
-    where messages name it. What was attached by another file of the same content, too, is that file's from now on.
-    Returns the cache groups to evict, and the ids of those conversations."""
-    table, cached = schema.attachments.c, schema.cached_contents.c
-    same = (FILE.tenant == tenant, FILE.digest == record.digest, FILE.id != record.id, living(now))
-    named = (cached.conversation_id == table.conversation_id, cached.digest == FILE.id)
-    other = sa.select(sa.func.min(FILE.id)).where(*same, *named).scalar_subquery()
-    kept = schema.attachments.update().where(table.file_id == record.id, other.is_not(None))
-    connection.execute(kept.values(file_id=other))
+    where messages name it. Returns the cache groups to evict, and the ids of those conversations."""
+    table = schema.attachments.c
     own = (
         sa.select(table.conversation_id, table.artifact_id)
         .distinct()
@@ -310,6 +304,7 @@ def _let_go(
         gone = delete_attachment(connection, tenant, row.conversation_id, row.artifact_id, now)
         groups |= dict.fromkeys(gone)
     holders = {row.conversation_id for row in held}
+    cached = schema.cached_contents.c
     read = (
         sa.select(cached.conversation_id)
         .distinct()

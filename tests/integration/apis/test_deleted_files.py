@@ -103,21 +103,3 @@ def test_s14_5_nothing_of_a_deleted_file_is_left(
         assert CANARY not in exported.text
     assert in_database(module_storage_url) == []
     assert len(rows(module_storage_url, "SELECT * FROM ledger")) == bills + 2
-
-
-@pytest.mark.each_storage
-@pytest.mark.parametrize("apart", [True, False])
-def test_s14_5_what_another_file_holds_too_stays_until_that_is_deleted(
-    keeping: GatewayProcess, upstream: MockUpstream, *, apart: bool
-) -> None:
-    with OpenAI(base_url=keeping.base_url, api_key="sk-test") as client:
-        one, two = (client.files.create(file=(name, SMALL.encode()), purpose="user_data").id for name in ("a", "b"))
-        attached: list[Json] = [{"file_id": one}, {"file_id": two}]
-        first = attached[:1] if apart else attached
-        named = asked(keeping, model="small", messages=[user("Who keeps it?")], attachments=first)["conversation"]
-        if apart:
-            asked(keeping, model="small", messages=[user("Who?")], conversation=named, attachments=attached[1:])
-        for file_id, stays in ((one, True), (two, False)):
-            client.files.delete(file_id)
-            asked(keeping, model="small", messages=[user("And now?")], conversation=named)
-            assert (CANARY in json.dumps(upstream.last.body)) == stays

@@ -74,6 +74,7 @@ def input_of(asked: Mapping[str, Any] | None, found: Sequence[Named], include: S
         found_items = items_of(message, calls)
         items += with_sealed(found_items, body) if ENCRYPTED in include else found_items
     whole = items_of(ConversationMessage("assistant", answer[1], message_id=answer[0]), calls)
+    whole = with_sealed(whole, answer[1]) if ENCRYPTED in include else whole
     last = max((number for number, each in enumerate(whole, 1) if each["type"] in CLIENTS_RESULTS), default=0)
     return items + whole[:last]
 
