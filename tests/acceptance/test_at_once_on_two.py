@@ -128,7 +128,7 @@ async def test_s3_7_no_session_of_the_database_is_open_while_a_model_is_waited_f
 ) -> None:
     """§3.7: fifty requests, half of them streams that fall silent in their middle, over one connection."""
     url = postgres.new_database()
-    gateway = start_gateway({"storage": {"url": url, "pool_size": 1, "timeout": 3}})
+    gateway = start_gateway({"storage": {"url": url, "pool_size": 1, "timeout": 20}})
     upstream.reply(text="the answer to first")
     first = chat(gateway, model="gpt-4o", messages=[user("first")])
     gate = threading.Event()

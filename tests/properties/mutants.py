@@ -171,6 +171,7 @@ def unfilled(case: Case, forwarded: list[Json], figures: Json) -> Changed:
         return None
     forwarded[at]["content"] = forwarded[at]["content"].split("\n", 1)[0] + "\n[…]"
     used = tokens.of_prompt(forwarded, case.body)
+    figures["utilization"] *= used / figures["tokens_used"]
     figures["tokens_used"], figures["breakdown"] = used, {"system": used, "history": 0}
     return forwarded, figures
 
