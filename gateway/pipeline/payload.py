@@ -130,9 +130,9 @@ def _with_empty_fields(messages: list[Json], prepared: PreparedRequest) -> list[
         return messages
     found = list(messages)
     for at, (own, said) in enumerate(zip(messages, sent, strict=True)):
-        if own["role"] == said["role"] == "assistant" and not names.isdisjoint(said):
-            empty = {name: said[name] for name in names.intersection(said) if not said[name] and name not in own}
-            found[at] = {**own, **empty} if empty else own
+        if own["role"] == said["role"] == "assistant":
+            empty = {name: said[name] for name in names.intersection(said) if not said[name]}
+            found[at] = {**empty, **own} if empty else own
     return found
 
 

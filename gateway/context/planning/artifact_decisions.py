@@ -344,6 +344,7 @@ def without_standing(material: WindowInputs, fitted: PackedWindow | FullPrompt, 
 def _is_decided(artifact: Artifact, window: WindowContents, stored: int) -> bool:
     index = artifact.place.message
     if index is not None:
-        return index < stored and (index in window.indexes or window.passed)
-    is_shown = artifact.block_name in window.in_earlier_blocks or window.decided(artifact) is not None
+        is_shown = index < stored and index in window.indexes
+    else:
+        is_shown = artifact.block_name in window.in_earlier_blocks or window.decided(artifact) is not None
     return is_shown or window.is_left_out(artifact, stored)

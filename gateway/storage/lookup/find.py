@@ -189,7 +189,8 @@ def _matches(connection: sa.Connection, query: sa.Select[ChainMatch], tenant: st
 _OF_DIGEST = schema.chains.c.digest == sa.bindparam("digest"), schema.chains.c.tenant == sa.bindparam("tenant")
 _EQUAL = sa.select(schema.chains.c.conversation_id).where(*_OF_DIGEST).limit(MAX_CHAINS + 1).subquery()
 _ENDS = sa.select(sa.func.min(_EQUAL.c.conversation_id), sa.func.max(_EQUAL.c.conversation_id))
-"""The conversations of equal chains: mostly one, although each step of a turn leaves a chain with the turn's words."""
+"""The first and the last, by id, of the conversations of equal chains. Mostly they are one: each step of a turn leaves
+a chain with the turn's words."""
 
 
 def _query(*conditions: sa.ColumnElement[bool]) -> sa.Select[ChainMatch]:
