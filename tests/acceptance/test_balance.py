@@ -36,7 +36,7 @@ async def test_s6_the_sum_of_all_bills_is_what_the_provider_charged(
     assert "Traceback" not in gateway.log_text()
 
 
-@few_or_many(50, 400)
+@few_or_many(25, 400)
 async def test_s6_the_sum_of_all_planned_bills_is_what_was_charged_for_all_models(
     start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str, number: int
 ) -> None:

@@ -305,6 +305,7 @@ def test_s9_an_embedder_that_cannot_be_used_is_said_at_the_start(
         assert word in done.stderr
 
 
+@pytest.mark.chaos
 def test_s14_7_vectors_of_a_large_document_are_those_of_its_passages(
     start_gateway: GatewayFactory, upstream: MockUpstream, valkey: Valkey
 ) -> None:

@@ -183,6 +183,7 @@ def test_s13_9_a_search_of_sealed_text_says_that_it_can_find_none(start: Callabl
             assert "Messages are encrypted" not in browser.page(f"/ui/{page}").text
 
 
+@pytest.mark.in_turn("store")
 @pytest.mark.parametrize("store", ["database", "disk"])
 def test_s14_5_the_command_seals_contents_of_files(
     start_gateway: GatewayFactory, storage_url: str, tmp_path: Path, store: str

@@ -149,6 +149,7 @@ def test_s7_who_never_reads_is_cut_off(impatient: GatewayProcess, upstream: Mock
     impatient.log.write_text("")
 
 
+@pytest.mark.chaos
 def test_s7_a_slow_reader_is_not_cut_off(impatient: GatewayProcess, upstream: MockUpstream) -> None:
     """§7: who takes something now and then gets all of it, however long it takes."""
     text = "x" * 12_000_000

@@ -53,6 +53,7 @@ def test_s7_a_document_of_fifty_megabytes(warm_gateway: GatewayProcess, upstream
     assert warm_gateway.rss_mb() - before < MAX_AFTER_MB
 
 
+@pytest.mark.chaos
 def test_s7_a_streamed_answer_has_a_limit_of_its_size(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:
     """As a whole one has: 64 million characters; what came until then is kept, and it ends with an error."""
     gateway = start_gateway()

@@ -83,6 +83,7 @@ def test_s7_a_client_that_leaves_cancels_the_upstream(
 
 
 @pytest.mark.parametrize("number", [100, pytest.param(1000, marks=pytest.mark.chaos)])
+@pytest.mark.chaos
 def test_s3_7_clients_that_leave_at_random_leave_no_trace(
     start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str, number: int
 ) -> None:

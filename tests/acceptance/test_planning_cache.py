@@ -127,6 +127,7 @@ def test_s5_two_processes_that_need_one_summary_at_once_pay_once(
     assert sorted(map(stats, answers)) == [(0, 1), *[(1, 0)] * 19]
 
 
+@pytest.mark.in_turn("store")
 @pytest.mark.parametrize("answered", [True, False], ids=["planned", "rubbish"])
 @pytest.mark.parametrize("store", [True, False])
 @pytest.mark.parametrize("processes", [1, 2])

@@ -28,7 +28,11 @@ FAULTS: dict[str, Break] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+OFTEN = ("killed", "swapped")
+"""A cache that is away, and one that holds another's; the others are `make chaos`'s."""
+
+
+@pytest.mark.parametrize("fault", [pytest.param(f, marks=() if f in OFTEN else pytest.mark.chaos) for f in FAULTS])
 def test_s5_a_cache_that_fails_in_mid_run_costs_misses_alone(
     start_gateway: GatewayFactory, upstream: MockUpstream, chaos_valkey: ValkeyProcess, fault: str
 ) -> None:

@@ -332,6 +332,7 @@ def test_s13_8_a_request_that_never_came_whole_has_no_bill(
     assert len(audited(own_key_gateway)) == before + 1
 
 
+@pytest.mark.chaos
 def test_s13_8_storage_that_is_away_costs_a_call_nothing(
     start_gateway: GatewayFactory, chaos_postgres: PostgresProcess, upstream: MockUpstream
 ) -> None:

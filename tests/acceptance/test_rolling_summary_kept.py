@@ -104,6 +104,7 @@ def test_s11_13_an_end_waits_for_a_summary(talk: Chat, held: threading.Event) ->
 
 
 @pytest.mark.parametrize("storage_url", ["sqlite"], indirect=True)
+@pytest.mark.chaos
 def test_s11_13_an_end_does_not_wait_for_ever(talk: Chat, held: threading.Event) -> None:
     """What was asked is billed by the gateway's count."""
     until_asked(talk)
@@ -160,6 +161,7 @@ def test_s11_13_two_replicas_with_one_cache_ask_once(
     assert len(models.summarized) == 2
 
 
+@pytest.mark.chaos
 def test_s3_7_one_gateway_without_its_cache_asks_once(
     start_gateway: GatewayFactory, models: InternalModels, make_client: ClientFactory
 ) -> None:

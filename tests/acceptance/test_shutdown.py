@@ -250,6 +250,7 @@ def test_s9_every_call_has_its_bill_though_the_end_came_in_the_middle(
     assert logged(gateway, "requests_cut")
 
 
+@pytest.mark.chaos
 def test_an_end_while_the_server_is_still_warmed_up(start_gateway: GatewayFactory) -> None:
     """§9: litellm is being loaded then, which takes a few seconds and cannot be cut short; no fault comes of it."""
     served = {"model": "anthropic/claude-sonnet-4-5", "api_base": "http://127.0.0.1:9", "api_key": "sk-x"}

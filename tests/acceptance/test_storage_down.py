@@ -50,6 +50,7 @@ def on_postgres(start_gateway: GatewayFactory, chaos_postgres: PostgresProcess) 
     return start_gateway({"storage": {"url": chaos_postgres.new_database(), "timeout": 0.4}})
 
 
+@pytest.mark.in_turn("way")
 @pytest.mark.parametrize("way", DOWN)
 def test_s3_6_storage_down_before_the_call(
     on_postgres: GatewayProcess,
@@ -348,6 +349,7 @@ def test_s12_4_closed_requests_do_not_pass(
     assert not upstream.chats
 
 
+@pytest.mark.chaos
 def test_s12_3_what_was_spent_while_the_storage_was_away_is_not_lost(
     start_gateway: GatewayFactory, chaos_postgres: PostgresProcess, make_client: ClientFactory
 ) -> None:

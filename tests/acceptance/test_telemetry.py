@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.support.answers import function_tool, system, tool_call, tool_result, user
 from tests.support.command import config_file, gateway_command
@@ -111,6 +112,7 @@ def test_s13_5_a_collector_that_is_down_costs_no_answer(start_gateway: GatewayFa
     assert "Traceback" not in gateway.log_text()
 
 
+@pytest.mark.chaos
 def test_s13_5_a_collector_that_hangs_holds_up_nobody(start_gateway: GatewayFactory) -> None:
     """Neither an answer nor, for more than a few seconds, the end."""
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connections are taken, and nothing is said
@@ -178,6 +180,7 @@ def test_s13_5_workers_export_each_their_own(start_gateway: GatewayFactory, post
         assert gateway.terminate() == 0
 
 
+@pytest.mark.chaos
 def test_s13_5_check_says_whether_the_collector_takes_it(tmp_path: Path, upstream: MockUpstream) -> None:
     def told(endpoint: str, signal: str) -> str:
         settings = {"otlp_endpoint": endpoint, signal: False}

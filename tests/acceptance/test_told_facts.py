@@ -163,6 +163,7 @@ def test_s4_i1_what_each_message_adds_is_learned_from_small_prompts(
     assert used["messages_excluded"] > 0
 
 
+@pytest.mark.in_turn("reply")
 @pytest.mark.parametrize(
     "reply",
     [Reply(status=500), Reply(status=401), Reply(body=b"<html>"), Reply(json={"data": "?"}), Reply(cut_after=-1),

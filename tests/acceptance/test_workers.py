@@ -95,7 +95,7 @@ def test_s9_7_a_worker_that_dies_is_replaced_and_counts_on(gateway: GatewayProce
     wait_until(lambda: answered(gateway) == 16, "the dead worker's requests, too")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.chaos)])
 def test_s9_7_a_signal_ends_all_workers_in_order(gateway: GatewayProcess, upstream: MockUpstream, number: int) -> None:
     """A running stream gets its whole answer, on whichever worker it is; exit code 0, and nobody is left."""
     running = workers(gateway)
@@ -106,6 +106,7 @@ def test_s9_7_a_signal_ends_all_workers_in_order(gateway: GatewayProcess, upstre
     assert not any(Path(f"/proc/{pid}").exists() for pid in running)
 
 
+@pytest.mark.chaos
 def test_s9_7_a_sigterm_to_all_processes_cuts_nothing(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """As systemd sends it: a worker gets one of its own and one from the process that started it."""
     with ThreadPoolExecutor(1) as background, stalled_stream(gateway, upstream) as stream:
@@ -116,6 +117,7 @@ def test_s9_7_a_sigterm_to_all_processes_cuts_nothing(gateway: GatewayProcess, u
         assert ended.result() == 0
 
 
+@pytest.mark.chaos
 def test_s9_7_a_second_signal_hurries_all(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     with stalled_stream(gateway, upstream) as stream:
         gateway.send_signal(signal.SIGTERM)
@@ -127,6 +129,7 @@ def test_s9_7_a_second_signal_hurries_all(gateway: GatewayProcess, upstream: Moc
     assert gateway.stop() == 0
 
 
+@pytest.mark.chaos
 def test_s9_7_two_starts_at_once_do_not_share_a_port(
     gateway: GatewayProcess, postgres: Postgres, fork_server: ForkServer
 ) -> None:
@@ -148,6 +151,7 @@ def test_s9_7_two_starts_at_once_do_not_share_a_port(
             each.close()
 
 
+@pytest.mark.chaos
 def test_s9_7_workers_end_when_the_process_that_started_them_is_killed(gateway: GatewayProcess) -> None:
     running = workers(gateway)
     gateway.send_signal(signal.SIGKILL)

@@ -23,6 +23,7 @@ def test_the_cases_are_the_same_every_time() -> None:
     assert 200 <= len(made()) <= 215
 
 
+@pytest.mark.chaos
 def test_s9_a_few_cases_through_a_gateway(fork_server: ForkServer) -> None:
     """§4: nothing over budget, nothing invalid, the same on the second run; and better than what needs no gateway."""
     cases = chosen(made(), None, 1)
@@ -58,6 +59,7 @@ def test_a_case_whose_evidence_is_nowhere_is_an_error(fork_server: ForkServer) -
         list(gateway.results([case], twice=False))
 
 
+@pytest.mark.chaos
 def test_s11_13_a_conversation_that_grows_is_summarized_and_asked_in_each_mode(fork_server: ForkServer) -> None:
     """What `python -m evals.memory` measures: the same stored conversation, with summaries and without."""
     case = replace(next(case for case in made() if case.suite == "chat"), budgets=[2000])

@@ -69,7 +69,7 @@ async def test_who_no_longer_waits_leaves_no_process_behind() -> None:
 )
 async def test_what_cannot_be_read_says_so(make: Callable[[], bytes], kind: str) -> None:
     with pytest.raises(UnreadableDocument):
-        await DocumentReader(seconds=20, memory_bytes=2**29).read(DocumentFile(make(), kind), "t")
+        await DocumentReader(seconds=5, memory_bytes=2**28).read(DocumentFile(make(), kind), "t")
 
 
 async def test_a_page_tree_in_a_circle_has_an_end() -> None:

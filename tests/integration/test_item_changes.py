@@ -200,7 +200,7 @@ async def test_s3_a_page_reads_its_own_bodies(
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-@pytest.mark.parametrize("limit", [1, 2, 3, 4, 20])
+@pytest.mark.parametrize("limit", [1, 4])
 async def test_s3_a_client_deletes_what_it_lists(
     records: ConversationRecords, tenant: str, limit: int, newest_first: bool
 ) -> None:

@@ -132,6 +132,7 @@ async def items_of(agent: Agent, kind: str) -> tuple[ConversationRecords, list[J
     return records, [item for item in page.found if item["type"] == kind]
 
 
+@pytest.mark.in_turn("which")
 @pytest.mark.parametrize("which", [0, 3, -1], ids=["first", "middle", "last"])
 async def test_s2_a_deleted_result_is_in_no_list_that_it_stood_in(agent: Agent, which: int) -> None:
     """The others stay, also where the deleted one is where the path of a bill ends."""

@@ -19,6 +19,7 @@ COLUMNS = ("sequence_number", "role", "status", "body", "digest", "weight", "pla
 DIGESTS = ("path_digest", "said_digest")
 
 
+@pytest.mark.in_turn("form")
 @pytest.mark.parametrize("form", [form for form in FORMS if form.name in ("id", "id-all", "agent-id", "agent-all")])
 def test_a_history_told_at_once_is_stored_as_one_that_grew(
     gateway: GatewayProcess, upstream: MockUpstream, module_storage_url: str, form: Any

@@ -185,6 +185,7 @@ async def test_a_large_document_may_hold_what_a_column_refuses(transactions: Dat
     assert [each["document"]["content"] for each in found] == ["nul \ufffd " * 50]
 
 
+@pytest.mark.chaos
 async def test_thousands_of_messages_hold_nobody_up(
     store: ConversationStore, transfer: ConversationTransfer, tenant: str
 ) -> None:

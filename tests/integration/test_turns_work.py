@@ -12,8 +12,8 @@ from benchmarks.servers import gateway_config
 from tests.support.documents import prompt_tokens
 from tests.support.mock_upstream import MockUpstream
 
-SHORT, LONG = 20, 300
-GROWN, MEASURED = 24, 8
+SHORT, LONG = 20, 160
+GROWN, MEASURED = 10, 5
 """Turns by which the long one has grown since it was told, each of which may leave a frame; and turns measured."""
 
 
@@ -47,7 +47,7 @@ OFTEN = ("id", "agent-all")
 def test_s4_i7_a_turn_reads_and_writes_no_more_however_long_the_conversation(
     form: Form, counted: tuple[Client, Sqlite]
 ) -> None:
-    """By id, by session and sent again, at 20 and at 300 messages: as many statements, rows and bytes."""
+    """By id, by session and sent again, at 20 and at 160 messages: as many statements, rows and bytes."""
     client, database = counted
     own = 2 * COUNTED.index(form)
     short, long = Talk(form, own + 1), Talk(form, own + 2)

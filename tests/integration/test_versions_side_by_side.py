@@ -30,6 +30,7 @@ from gateway.storage.store import ConversationStore
 from tests.integration.commits import NOW, contents, message, quoted, rebuilt, turn
 from tests.support.fork_server import ForkServer
 from tests.support.gateway_process import scrubbed_environment
+from tests.support.marks import few_or_many
 from tests.support.next_version import BREAKING, INDEX, NEXT, become_next, next_migrations, next_sources
 from tests.support.postgres import Postgres
 
@@ -223,6 +224,7 @@ async def test_finishing_deletes_failures_that_quote_what_an_older_version_delet
     assert await transactions.run(lambda connection: list(connection.execute(left).scalars())) == ["conv_kept"]
 
 
+@pytest.mark.chaos
 def test_a_check_says_that_an_upgrade_is_not_finished(empty_storage_url: str) -> None:
     """§9, ADR 19: until `gateway migrate --finish`, which says what it did."""
     settings = Settings(storage=StorageSettings(url=empty_storage_url))
@@ -244,6 +246,7 @@ def test_a_check_says_that_an_upgrade_is_not_finished(empty_storage_url: str) ->
     assert warnings() == []
 
 
+@pytest.mark.chaos
 def test_the_commands_say_beside_whom_they_run(
     empty_storage_url: str, next_version: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,19 +278,20 @@ def test_the_commands_say_beside_whom_they_run(
     assert again.text.endswith(f"already at {BREAKING}: newer than this version, which may not run on it")
 
 
-def assert_ten_migrate(server: ForkServer, environment: Mapping[str, str], folder: Path) -> None:
-    """Ten processes at once, all of which succeed."""
-    with ThreadPoolExecutor(10) as pool:
-        done = list(pool.map(lambda _: server.run(["migrate"], environment, folder), range(10)))
-    assert [process.returncode for process in done] == [0] * 10, done
-    assert [process.stderr for process in done] == [""] * 10
+def assert_all_migrate(number: int, server: ForkServer, environment: Mapping[str, str], folder: Path) -> None:
+    """So many processes at once, all of which succeed."""
+    with ThreadPoolExecutor(number) as pool:
+        done = list(pool.map(lambda _: server.run(["migrate"], environment, folder), range(number)))
+    assert [process.returncode for process in done] == [0] * number, done
+    assert [process.stderr for process in done] == [""] * number
 
 
-async def test_ten_replicas_migrate_an_empty_database_at_once(
-    transactions: DatabaseTransactions, tmp_path: Path, empty_storage_url: str, fork_server: ForkServer
+@few_or_many(4, 10)
+async def test_replicas_migrate_an_empty_database_at_once(
+    transactions: DatabaseTransactions, tmp_path: Path, empty_storage_url: str, fork_server: ForkServer, number: int
 ) -> None:
-    """§9: ten real processes; all succeed."""
-    assert_ten_migrate(fork_server, scrubbed_environment() | {"DATABASE_URL": empty_storage_url}, tmp_path)
+    """§9: real processes; all succeed."""
+    assert_all_migrate(number, fork_server, scrubbed_environment() | {"DATABASE_URL": empty_storage_url}, tmp_path)
     assert await ConversationStore(transactions, SystemClock()).ready()
 
 
@@ -305,6 +309,7 @@ def next_server(next_environment: dict[str, str]) -> Iterator[ForkServer]:
         yield server
 
 
+@pytest.mark.chaos
 async def test_ten_replicas_of_the_next_version_migrate_at_once(
     transactions: DatabaseTransactions,
     tmp_path: Path,
@@ -314,7 +319,7 @@ async def test_ten_replicas_of_the_next_version_migrate_at_once(
 ) -> None:
     """§9: ten real processes on a database with data: all succeed, the data is whole."""
     store = await begun(transactions)
-    assert_ten_migrate(next_server, next_environment | {"DATABASE_URL": empty_storage_url}, tmp_path)
+    assert_all_migrate(10, next_server, next_environment | {"DATABASE_URL": empty_storage_url}, tmp_path)
     assert await transactions.run(revision_of) == NEXT
     assert await store.ready()
     assert await said(store, "conv_1") == ["q1", "a1"]
@@ -351,6 +356,7 @@ class TestPostgres:
         assert INDEX in await opened.run(lambda c: set(c.execute(sa.text(valid)).scalars()))
 
     @pytest.mark.parametrize("last", ["SELECT count(*) FROM messages", "LOCK TABLE messages IN ACCESS SHARE MODE"])
+    @pytest.mark.chaos
     async def test_a_table_in_use_is_waited_for_and_nobody_behind_it_suffers(
         self, opened: DatabaseTransactions, store: ConversationStore, last: str
     ) -> None:
@@ -377,6 +383,7 @@ class TestPostgres:
         assert len(await said(store, "conv_1")) == 58
 
     @pytest.mark.usefixtures("store")
+    @pytest.mark.chaos
     async def test_another_process_that_never_ends_is_named(self, opened: DatabaseTransactions) -> None:
         """ADR 10: the wait for another's migration has a limit, and the message says for whom it waited."""
         held, free = asyncio.Event(), asyncio.Event()

@@ -13,7 +13,7 @@ from tests.support.edges import EDGES, PATHS, said_by
 from tests.support.factory import GatewayFactory
 from tests.support.mock_upstream import MockUpstream
 
-SEEDS = 4
+SEEDS = 2
 
 
 def test_s4_the_invariants_hold_on_the_wire(start_gateway: GatewayFactory, upstream: MockUpstream) -> None:

@@ -94,7 +94,7 @@ def documents(messages: list[Json]) -> list[tuple[int, str]]:
     return [(number, name) for number, name in files if not name.startswith("page")]
 
 
-@few_or_many(5, 500)
+@few_or_many(2, 500)
 def test_s14_13_conversations_with_pdfs(gateway: GatewayProcess, upstream: MockUpstream, number: int) -> None:
     ids = {name: uploaded(gateway, name) for name in PAGES}
     for seed in range(number):
