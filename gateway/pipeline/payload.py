@@ -107,7 +107,7 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
     apart = not upstreams.PROTOCOLS[deployment.protocol].takes_items and not fields.isdisjoint(items.RESPONSES_ALONE)
     sent = without_items(said, request) if apart else said
     if not as_sent and request.api is None and deployment.protocol == "openai":
-        sent = _with_empty_fields(sent, prepared)
+        sent = _with_fields_of_client(sent, prepared)
     if request.options.mode != "off" and (refused := protocols.refused_fields(deployment)):
         sent = message_forms.without_provider_fields(sent, refused)
     if deployment.route.startswith(upstreams.GEMINI_ROUTES):
@@ -118,10 +118,11 @@ def build_payload(prepared: PreparedRequest) -> UpstreamPayload:
     return UpstreamPayload(sent, forward, native, said)
 
 
-def _with_empty_fields(messages: list[Json], prepared: PreparedRequest) -> list[Json]:
-    """Adds to stored answers the empty fields with which the client sends them again, as SDKs do (`refusal`: null):
-    they are not stored, and nothing else of such a prompt may differ from what was sent (guarantee §1.2). Not where an
-    answer is another provider's, or messages left or were restored."""
+def _with_fields_of_client(messages: list[Json], prepared: PreparedRequest) -> list[Json]:
+    """Adds to stored answers the fields that only the client sends with them: empty ones, as SDKs do (`refusal`: null),
+    and its own. They are not stored, and nothing else of such a prompt may differ from what was sent (guarantee §1.2).
+    Not thoughts, which are the gateway's to restore; not where an answer is another provider's, or messages left or
+    were restored."""
     sent, history, origin = prepared.asked.messages, prepared.history, prepared.wire.deployment.origin
     names = set[str]().union(*sent) - USUAL_FIELDS
     if not names or history is None or len(sent) != len(messages):
@@ -131,8 +132,8 @@ def _with_empty_fields(messages: list[Json], prepared: PreparedRequest) -> list[
     found = list(messages)
     for at, (own, said) in enumerate(zip(messages, sent, strict=True)):
         if own["role"] == said["role"] == "assistant":
-            empty = {name: said[name] for name in names.intersection(said) if not said[name]}
-            found[at] = {**empty, **own} if empty else own
+            alone = {name: value for name, value in said.items() if name in names and name not in own}
+            found[at] = own | {name: value for name, value in alone.items() if not (value and name in NOT_THE_CLIENTS)}
     return found
 
 
@@ -260,6 +261,7 @@ def _tools(request: ChatRequest) -> list[Any]:
 
 USUAL_FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"})
 """Fields of messages that are stored also where they are empty, or that no chat takes empty."""
+NOT_THE_CLIENTS = items.THOUGHTS | items.RESPONSES_ALONE
 EFFORT = "reasoning_effort"
 REFUSED_SIGNATURES = (400, 422)
 """Statuses with which providers refuse thoughts that were made in another place."""

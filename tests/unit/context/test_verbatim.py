@@ -116,6 +116,19 @@ def test_s1_2_answers_go_up_again_with_their_empty_fields(
     assert upstream.last.body["messages"] == bare
 
 
+@pytest.mark.parametrize("own", [{"weight": 1}, {"prefix": True, "annotations": []}, {"metadata": {"a": "b"}}])
+def test_s1_2_a_clients_own_fields_of_an_answer_go_up(
+    one_gateway: GatewayProcess, upstream: MockUpstream, own: Json
+) -> None:
+    """By id, too, where the answer is forwarded as it was stored."""
+    upstream.reply(text="answer one")
+    first = chat(one_gateway, model="gpt-4o", messages=[U1])
+    said = [U1, {**assistant("answer one"), **own}, U2]
+    second = chat(one_gateway, model="gpt-4o", messages=said, conversation=first["conversation"])
+    assert upstream.last.body["messages"] == said
+    assert second["conversation"] == first["conversation"]
+
+
 BAD, GOOD = {"url": "data:image/png;base64,AAAA"}, {"url": "data:image/png;base64,BBBB"}
 EDITED: dict[str, tuple[list[Json], list[Json]]] = {
     "a word": ([U1, A1], [user("first, edited"), A1]),
