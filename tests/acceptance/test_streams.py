@@ -174,10 +174,12 @@ def test_s1_8_an_upstreams_signs_are_passed_on(
     one_gateway: GatewayProcess, upstream: MockUpstream, edge: Edge, sign: bytes, begun: bool
 ) -> None:
     """Comments before the first chunk stand before it, and those between chunks come as they do; so do empty lines."""
-    upstream.reply(raw=[HEAD, *([CHUNK] if begun else []), 1.1, sign, 0.1, sign, 0.1, CHUNK, LAST])
+    is_text = bytes(sign.strip(b":\r\n"))
+    later = 0.1 if is_text or not begun else 3.0  # empty ones are passed on a second after the last chunk was
+    upstream.reply(raw=[HEAD, *([CHUNK] if begun else []), 1.1, sign, later, sign, 0.1, CHUNK, LAST])
     status, raw = streamed(one_gateway, edge)
     assert (status, OWN_END[edge] in raw) == (200, True)
-    is_text, lines = bytes(sign.strip(b":\r\n")), raw.splitlines()
+    lines = raw.splitlines()
     if begun or is_text:
         signs = [n for n, line in enumerate(lines) if line.startswith(b"event: ping" if edge == "messages" else b":")]
         words = [n for n, line in enumerate(lines) if b'"a"' in line]
