@@ -56,7 +56,7 @@ settings.load_profile("patient")
 
 Kinds = tuple[type[GatewayProcess], type[MockUpstream]]
 STORAGES = ["sqlite", "postgres"]
-WHOLE_GATEWAYS = ("tests/acceptance/", "tests/integration/apis/", "tests/integration/context/")
+WHOLE_GATEWAYS = ("tests/acceptance/", "tests/chaos/", "tests/integration/apis/", "tests/integration/context/")
 """Where each module is run on one kind of storage: what may differ between them is tested on both, part by part, by the
 modules beside these folders. A test that is about what is in the storage is marked `each_storage`."""
 LONGEST = (

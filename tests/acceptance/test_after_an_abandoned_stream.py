@@ -83,6 +83,7 @@ def person(gateway: GatewayProcess, upstream: MockUpstream) -> Person:
 
 @pytest.mark.parametrize("how", ["id", "session", "resend", "resend without the partial answer"])
 @pytest.mark.parametrize("slowly", [False, True])
+@pytest.mark.in_turn("how")
 def test_s3_7_it_sees_the_abandoned_turn(
     person: Person, upstream: MockUpstream, module_storage_url: str, how: str, slowly: bool
 ) -> None:

@@ -37,6 +37,7 @@ async def test_s6_the_sum_of_all_bills_is_what_the_provider_charged(
 
 
 @few_or_many(25, 400)
+@pytest.mark.chaos
 async def test_s6_the_sum_of_all_planned_bills_is_what_was_charged_for_all_models(
     start_gateway: GatewayFactory, upstream: MockUpstream, storage_url: str, number: int
 ) -> None:

@@ -101,6 +101,7 @@ def planning(
     return start_gateway({"context": {"planning": "auto"}, "storage": {"url": storage_url}}), models
 
 
+@pytest.mark.chaos
 def test_s13_9_figures_are_those_of_an_audit(shop: Shop) -> None:
     """Every bill and every sum, to the last digit, on each storage."""
     wait_until(lambda: len(shop.rows()) == 10, "all bills")
@@ -218,6 +219,7 @@ def test_s13_9_what_is_not_stored_says_why(gateway: GatewayProcess, upstream: Mo
 
 
 @pytest.mark.parametrize("storage_url", ["sqlite"], indirect=True)
+@pytest.mark.chaos
 def test_s13_9_what_is_shown_is_text(planning: tuple[GatewayProcess, InternalModels]) -> None:
     """Nothing that a model or a user wrote moves a cursor, colours anything, turns the writing round or is markup."""
     gateway, models = planning
@@ -252,6 +254,7 @@ def test_s13_9_what_is_shown_is_text(planning: tuple[GatewayProcess, InternalMod
     assert all(c.isprintable() or c == "\n" for c in told)
 
 
+@pytest.mark.chaos
 def test_s13_9_five_megabytes_are_shown_by_their_beginning(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     upstream.reply(text="x")
     answer = chat(gateway, model="bench", messages=[user("begin \x1b[31m" + "word " * 1_000_000)])

@@ -252,6 +252,7 @@ def test_s5_vectors_are_kept_for_the_next_question_and_go_with_the_conversation(
     assert vectors() == []
 
 
+@pytest.mark.chaos
 def test_s5_a_model_on_this_machine_finds_by_meaning_without_any_provider(
     start_gateway: GatewayFactory, upstream: MockUpstream
 ) -> None:

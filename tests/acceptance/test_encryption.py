@@ -118,6 +118,7 @@ def test_s12_11_nothing_of_a_whole_conversation_is_kept_in_clear(
     assert all(CANARY in text and "\\u001aenc" not in text for text in (items, exported, things))
 
 
+@pytest.mark.chaos
 def test_s12_11_a_process_without_the_key_does_not_start(
     start: Callable[..., GatewayProcess], upstream: MockUpstream
 ) -> None:
@@ -136,6 +137,7 @@ def test_s12_11_a_process_without_the_key_does_not_start(
     chat(other, user("next"), context={"planning": "never"})
 
 
+@pytest.mark.chaos
 def test_s12_11_the_command_seals_what_was_stored_before(
     start: Callable[..., GatewayProcess], upstream: MockUpstream, storage_url: str, valkey: Valkey
 ) -> None:
@@ -185,6 +187,7 @@ def test_s13_9_a_search_of_sealed_text_says_that_it_can_find_none(start: Callabl
 
 @pytest.mark.in_turn("store")
 @pytest.mark.parametrize("store", ["database", "disk"])
+@pytest.mark.chaos
 def test_s14_5_the_command_seals_contents_of_files(
     start_gateway: GatewayFactory, storage_url: str, tmp_path: Path, store: str
 ) -> None:

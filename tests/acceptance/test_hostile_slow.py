@@ -83,6 +83,7 @@ def test_s7_slow_senders_get_a_408(impatient: GatewayProcess, upstream: MockUpst
     assert not upstream.chats
 
 
+@pytest.mark.chaos
 def test_s14_5_a_file_may_take_longer_while_it_comes(impatient: GatewayProcess) -> None:
     """§14.5: an upload that goes on is kept, however long it takes; what has stopped ends (see `a file` above)."""
     end = b"\r\n--X--\r\n"
@@ -98,6 +99,7 @@ def test_s14_5_a_file_may_take_longer_while_it_comes(impatient: GatewayProcess) 
         assert json.loads(answer.body)["bytes"] == left
 
 
+@pytest.mark.chaos
 def test_s7_the_time_of_a_request_begins_with_it(impatient: GatewayProcess, upstream: MockUpstream) -> None:
     """§7: a connection may wait before its request, between two, and for a slow model; none is cut for the other."""
     upstream.reply(text="slow", delay_first=2 * DEADLINE)
@@ -133,6 +135,7 @@ def test_s7_slow_senders_do_not_starve_others(impatient: GatewayProcess, one_gat
 
 
 @pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.chaos
 def test_s7_who_never_reads_is_cut_off(impatient: GatewayProcess, upstream: MockUpstream, stream: bool) -> None:
     """§7, §3.6: neither memory nor the upstream call is held for a client that takes nothing of its answer."""
     piece = {"index": 0, "delta": {"content": "x" * 10_000}}

@@ -42,6 +42,7 @@ def _ask(gateway: GatewayProcess, document: str) -> httpx.Response:
     return gateway.post("/chat/completions", content=orjson.dumps(body), timeout=120)
 
 
+@pytest.mark.chaos
 def test_s7_a_document_of_fifty_megabytes(warm_gateway: GatewayProcess, upstream: MockUpstream, document: str) -> None:
     """What answers goes up; the memory is given back."""
     before = warm_gateway.rss_mb()

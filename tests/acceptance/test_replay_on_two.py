@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 import sqlalchemy as sa
 
 from gateway.core.config.settings import StorageSettings
@@ -23,6 +24,7 @@ async def a_minute_later(url: str) -> None:
     await transactions.close()
 
 
+@pytest.mark.chaos
 def test_s11_18_what_a_dead_process_finished_is_not_paid_again(
     postgres: Postgres, start_gateway: GatewayFactory, upstream: MockUpstream
 ) -> None:

@@ -130,6 +130,7 @@ def test_the_example_of_the_page(
     wait_until(lambda: len(models.summarized) == 1, "the summarizer is asked once")
 
 
+@pytest.mark.chaos
 def test_s11_13_two_replicas_with_one_cache_ask_once(
     start_gateway: GatewayFactory,
     storage_url: str,

@@ -191,6 +191,7 @@ def test_s9_a_locked_storage_does_not_keep_it(
         assert lost["usage"]["completion_tokens"] > 0
 
 
+@pytest.mark.chaos
 def test_s9_a_frozen_storage_does_not_keep_it(
     start_gateway: GatewayFactory, upstream: MockUpstream, chaos_postgres: PostgresProcess
 ) -> None:
@@ -261,6 +262,7 @@ def test_an_end_while_the_server_is_still_warmed_up(start_gateway: GatewayFactor
     assert logged(gateway, "shut_down")
 
 
+@pytest.mark.chaos
 async def test_s10_12_the_mcp_server_ends_as_if_nobody_had_asked(start_gateway: GatewayFactory) -> None:
     """§10.12: over a real connection; then the process ends in order."""
     gateway = start_gateway()

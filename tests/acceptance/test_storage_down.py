@@ -52,6 +52,7 @@ def on_postgres(start_gateway: GatewayFactory, chaos_postgres: PostgresProcess) 
 
 @pytest.mark.in_turn("way")
 @pytest.mark.parametrize("way", DOWN)
+@pytest.mark.chaos
 def test_s3_6_storage_down_before_the_call(
     on_postgres: GatewayProcess,
     chaos_postgres: PostgresProcess,

@@ -96,6 +96,7 @@ def test_s13_5_content_where_it_is_asked_for(start_gateway: GatewayFactory, upst
         assert not any(b"question-of-somebody" in body or b"echo" in body for body in collector.raw)
 
 
+@pytest.mark.chaos
 def test_s13_5_a_collector_that_is_down_costs_no_answer(start_gateway: GatewayFactory) -> None:
     """Answers come as always, the log has a line, and the process ends in time."""
     nowhere = f"http://127.0.0.1:{free_port()}"
@@ -166,6 +167,7 @@ def test_s13_5_metrics_by_otlp_are_those_of_the_page(start_gateway: GatewayFacto
         assert not collector.spans
 
 
+@pytest.mark.chaos
 def test_s13_5_workers_export_each_their_own(start_gateway: GatewayFactory, postgres: Postgres) -> None:
     """Told apart by the instance, so that a collector can add them up."""
     with Collector() as collector:

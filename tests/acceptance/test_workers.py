@@ -79,6 +79,7 @@ def test_s9_7_workers_share_the_port_and_what_they_count(gateway: GatewayProcess
     assert len(items["data"]) == 62
 
 
+@pytest.mark.chaos
 def test_s9_7_a_worker_that_dies_is_replaced_and_counts_on(gateway: GatewayProcess) -> None:
     for _ in range(8):
         assert ask(gateway).status_code == 200
@@ -95,7 +96,8 @@ def test_s9_7_a_worker_that_dies_is_replaced_and_counts_on(gateway: GatewayProce
     wait_until(lambda: answered(gateway) == 16, "the dead worker's requests, too")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.chaos)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.chaos
 def test_s9_7_a_signal_ends_all_workers_in_order(gateway: GatewayProcess, upstream: MockUpstream, number: int) -> None:
     """A running stream gets its whole answer, on whichever worker it is; exit code 0, and nobody is left."""
     running = workers(gateway)

@@ -102,6 +102,7 @@ found = repr((sorted(os.environ), sockets, os.getcwd(), os.listdir(".")))
 
 
 @pytest.mark.parametrize("how", ["done", "late", "left"])
+@pytest.mark.in_turn("how")
 async def test_s14_4_a_program_leaves_no_process_behind(how: str, tmp_path: Path) -> None:
     """Neither where it ends by itself, nor in time, nor where nobody waits any more; where the kernel has
     namespaces also what went into a session of its own."""
@@ -221,6 +222,7 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["alone", "in a ZIP"])
+@pytest.mark.in_turn("packed")
 async def test_s14_1_a_pdf_that_crashes_its_reader_is_read_by_another(
     packed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

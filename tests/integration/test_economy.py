@@ -231,6 +231,7 @@ async def test_s4_i7_a_branch_begins_with_what_was_forwarded_before_it(world: Wo
     assert labels(agent.forwarded[-1]) == labels(cleared)
 
 
+@pytest.mark.chaos
 async def test_s4_i7_warm_passes_are_paid_out_of_what_was_saved(world: World, agent: Agent) -> None:
     await agent.turn(25)
     world.clock.at += PAUSE
@@ -392,6 +393,7 @@ async def test_s6_the_meter_knows_from_where_on_an_edited_history_is_written_aga
     assert abs(saved - (agent.unmanaged - agent.paid)) <= Decimal("0.02") * agent.unmanaged
 
 
+@pytest.mark.chaos
 async def test_s6_the_meter_knows_the_models_between_which_a_session_goes(world: World, store: bool) -> None:
     """Where a pass is made meanwhile, too: each model would still have had in its cache what it was sent last."""
     agent = Agent(world, store=store, max_input_tokens=6_000)

@@ -36,6 +36,7 @@ def swollen() -> bytes:
     return out.getvalue()
 
 
+@pytest.mark.chaos
 async def test_what_takes_too_long_is_ended_and_others_do_not_wait() -> None:
     reader = DocumentReader(seconds=1)
     reading = asyncio.ensure_future(reader.read(DocumentFile(operators(), "pdf"), "t"))

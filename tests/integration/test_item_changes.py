@@ -201,6 +201,7 @@ async def test_s3_a_page_reads_its_own_bodies(
 
 @pytest.mark.parametrize("newest_first", [True, False])
 @pytest.mark.parametrize("limit", [1, 4])
+@pytest.mark.in_turn("newest_first")
 async def test_s3_a_client_deletes_what_it_lists(
     records: ConversationRecords, tenant: str, limit: int, newest_first: bool
 ) -> None:
@@ -233,6 +234,7 @@ async def test_s3_a_client_deletes_what_it_lists(
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
+@pytest.mark.in_turn("newest_first")
 async def test_s3_a_page_begins_behind_the_one_item_that_was_deleted(
     records: ConversationRecords, tenant: str, newest_first: bool
 ) -> None:

@@ -274,6 +274,7 @@ async def test_s14_7_text_and_index_are_sealed(
         await sealed.close()
 
 
+@pytest.mark.chaos
 async def test_s14_7_what_was_stored_before_there_was_a_key_is_sealed_by_the_command(
     keeping: ConversationStore, large: LargeDocuments, module_storage_url: str, tenant: str
 ) -> None:

@@ -107,6 +107,7 @@ def test_heavy_packages_are_loaded_when_they_are_needed_and_not_before(tmp_path:
     assert "litellm" not in after_long.packages, "traffic in OpenAI's protocol needs nothing of it"
 
 
+@pytest.mark.chaos
 def test_what_counts_an_abandoned_stream_is_loaded_once_the_server_answers(tmp_path: Path) -> None:
     """§6.5: answers without usage are counted here. No request waits for a vocabulary of a configured model."""
     config = tmp_path / "config.json"
@@ -123,6 +124,7 @@ def test_what_counts_an_abandoned_stream_is_loaded_once_the_server_answers(tmp_p
     assert ready.vocabularies == counted.vocabularies == len(names)
 
 
+@pytest.mark.chaos
 def test_the_first_reduced_request_loads_nothing_more(tmp_path: Path) -> None:
     """With no model configured; the server answers while it is warmed up."""
     config = tmp_path / "config.json"

@@ -82,6 +82,7 @@ def test_the_revision_that_the_code_needs_is_the_only_head() -> None:
     assert ScriptDirectory(str(migrations_folder())).get_heads() == [schema.REVISION]
 
 
+@pytest.mark.chaos
 async def test_ten_migrations_at_once_are_one(empty_storage_url: str) -> None:
     opened = [open_transactions(StorageSettings(url=empty_storage_url, timeout=20)) for _ in range(10)]
     try:

@@ -147,6 +147,7 @@ def test_s13_12_a_name_that_no_folder_can_have(capsys: pytest.CaptureFixture[str
     assert run(capsys, "--replay", "a" * 5000) == (2, "", "--replay: File name too long\n")
 
 
+@pytest.mark.chaos
 def test_s13_12_a_loss_stands_in_front(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A window that is so small that each step rewrites it costs more than it saves, and that is shown first; tables,
     JSON and CSV say the same."""
@@ -174,6 +175,7 @@ def check_meter(told: Json) -> None:
             assert (each["metered_saving"] > 0) == (saved > 0), each
 
 
+@pytest.mark.chaos
 def test_s13_12_modes_of_economy_are_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each with each ceiling; a pass is free where the recorded times say that the cache was cold."""
     options = ("--replay", str(folder), "--max-input-tokens", "none,6000", "--economy", "off,auto", "--json")

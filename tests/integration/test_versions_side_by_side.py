@@ -287,6 +287,7 @@ def assert_all_migrate(number: int, server: ForkServer, environment: Mapping[str
 
 
 @few_or_many(4, 10)
+@pytest.mark.chaos
 async def test_replicas_migrate_an_empty_database_at_once(
     transactions: DatabaseTransactions, tmp_path: Path, empty_storage_url: str, fork_server: ForkServer, number: int
 ) -> None:
@@ -345,6 +346,7 @@ class TestPostgres:
         return store
 
     @pytest.mark.usefixtures("store")
+    @pytest.mark.chaos
     async def test_an_index_whose_building_was_cut_off_is_built_anew(self, opened: DatabaseTransactions) -> None:
         """ADR 10: what a killed migration leaves is no index that anyone could use."""
         make = f"CREATE INDEX {INDEX} ON conversations (tenant, head_id)"

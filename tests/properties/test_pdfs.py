@@ -12,7 +12,6 @@ from tests.support.answers import Json, ok, used, user
 from tests.support.documents import file_part, keeper, prose
 from tests.support.factory import GatewayFactory
 from tests.support.gateway_process import GatewayProcess
-from tests.support.marks import few_or_many
 from tests.support.mock_upstream import MockUpstream
 from tests.support.pdfs import scanned, with_photos
 
@@ -94,10 +93,10 @@ def documents(messages: list[Json]) -> list[tuple[int, str]]:
     return [(number, name) for number, name in files if not name.startswith("page")]
 
 
-@few_or_many(2, 500)
-def test_s14_13_conversations_with_pdfs(gateway: GatewayProcess, upstream: MockUpstream, number: int) -> None:
+@pytest.mark.chaos
+def test_s14_13_conversations_with_pdfs(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     ids = {name: uploaded(gateway, name) for name in PAGES}
-    for seed in range(number):
+    for seed in range(500):
         talk(gateway, upstream, random.Random(seed), ids)
 
 

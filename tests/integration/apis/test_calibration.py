@@ -91,6 +91,7 @@ def test_s4_i1_what_was_learned_outlives_a_restart(
     assert keeper(7) in text_of(strict.last.body)
 
 
+@pytest.mark.chaos
 def test_s4_i1_a_replica_that_starts_later_knows_it(
     start_gateway: GatewayFactory, strict: MockUpstream, storage_url: str
 ) -> None:
@@ -102,6 +103,7 @@ def test_s4_i1_a_replica_that_starts_later_knows_it(
     assert refused(strict) == 1
 
 
+@pytest.mark.chaos
 def test_s4_i1_an_upstream_that_counts_less_is_made_use_of(start_gateway: GatewayFactory, strict: MockUpstream) -> None:
     """Slowly, and never over."""
     strict.count_prompt = counting(0.7)

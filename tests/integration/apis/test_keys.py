@@ -130,6 +130,7 @@ STREAMS: list[tuple[str, Json]] = [
 
 
 @pytest.mark.parametrize("how", ENDINGS)
+@pytest.mark.in_turn("how")
 def test_s12_2_a_keys_streams_end_with_it(pair: Pair, postgres: Postgres, upstream: MockUpstream, how: str) -> None:
     """In each API and relayed, on the replica where it was done and on the other, within five seconds; upstream's calls
     too. Those of another key go on. No bill says that the client left."""

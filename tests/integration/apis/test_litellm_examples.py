@@ -55,6 +55,7 @@ def ask(make_client: ClientFactory) -> Callable[..., str | None]:
 
 
 @pytest.mark.parametrize("name", ["load balancing", "reliability", "new keys"])
+@pytest.mark.in_turn("name")
 def test_s12_14_check_tells_what_becomes_of_an_example_and_writes_ours(
     listening: MockUpstream, tmp_path: Path, name: str
 ) -> None:

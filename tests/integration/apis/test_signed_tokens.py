@@ -391,6 +391,7 @@ def test_s12_17_keys_of_the_issuer_may_stand_in_a_file(start_gateway: GatewayFac
         assert not provider.asked
 
 
+@pytest.mark.chaos
 def test_s12_17_a_stream_goes_on_where_its_token_expires_meanwhile(
     start_gateway: GatewayFactory, upstream: MockUpstream
 ) -> None:

@@ -157,6 +157,7 @@ def test_s12_12_a_parameter_that_breaks_its_rule_is_named(guarded: GatewayProces
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, next(iter(query)))
 
 
+@pytest.mark.chaos
 def test_s12_12_commands_are_told_by_the_systems_user_and_the_chain_is_checked(guarded: GatewayProcess) -> None:
     conversation = ask(guarded)["conversation"]["id"]
     before = latest(guarded)

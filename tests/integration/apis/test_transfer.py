@@ -91,6 +91,7 @@ def test_a_hostile_million_is_refused_soon(gateway: GatewayProcess) -> None:
         assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
+@pytest.mark.chaos
 def test_files_leave_and_come_on_the_command_line(
     gateway: GatewayProcess, upstream: MockUpstream, tmp_path: Path
 ) -> None:

@@ -107,6 +107,7 @@ def test_s13_7_what_a_person_said_goes_and_the_bills_stay(office: Office) -> Non
     assert "all 4 rows balance" in office.run("audit", "--by", "user")[1]
 
 
+@pytest.mark.chaos
 def test_s13_7_what_expires_is_of_nobody_in_audit_and_costs(office: Office) -> None:
     for name in ("ann", "ann", "bob"):
         office.ask(name, "The lamp.")

@@ -120,6 +120,7 @@ def test_s4_i7_what_is_forwarded_after_a_deletion_is_frozen(gateway: GatewayProc
     assert begins_with(three, two)
 
 
+@pytest.mark.chaos
 def test_s4_i7_two_models_in_one_conversation(gateway: GatewayProcess, upstream: MockUpstream) -> None:
     """Each model's requests begin with what it was sent before, whatever another model was sent in between."""
     session = filled(AgentSession(upstream, [gateway], name="two models"))

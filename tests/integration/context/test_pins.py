@@ -127,6 +127,7 @@ ROLES = ("user", "assistant")
 RULE = "From now on, answer in Latin."
 
 
+@pytest.mark.chaos
 def test_s11_12_a_system_message_far_behind_what_is_read_is_in_every_later_request(
     start_gateway: GatewayFactory, upstream: MockUpstream, make_client: ClientFactory, storage_url: str
 ) -> None:

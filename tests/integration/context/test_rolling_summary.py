@@ -38,6 +38,7 @@ def talk(gateway: GatewayProcess, models: InternalModels, make_client: ClientFac
 
 
 @pytest.mark.parametrize("storage_url", ["sqlite"], indirect=True)
+@pytest.mark.chaos
 def test_s11_13_a_chat_many_times_longer_than_its_window(talk: Chat) -> None:
     """Segments one behind the other, of turns that are neither the latest nor covered yet; each paid once, on the bill
     of the turn behind which it was made."""

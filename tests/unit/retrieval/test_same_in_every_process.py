@@ -26,6 +26,7 @@ for case in range(40):
 
 
 @pytest.mark.long
+@pytest.mark.chaos
 def test_s4_scores_are_the_same_to_the_last_digit() -> None:
     """Printed by processes that hash otherwise."""
     command = [sys.executable, "-c", SCORES]

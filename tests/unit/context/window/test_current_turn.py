@@ -349,6 +349,7 @@ async def test_a_message_in_parts_keeps_its_parts(budget: int | None) -> None:
 
 
 @pytest.mark.parametrize("blank", [" ", "\n"])
+@pytest.mark.chaos
 async def test_a_result_of_millions_of_blanks_leaves(blank: str) -> None:
     """No part of it is worth its room, and none has a last word."""
     built = await build([user("What is 77?"), assistant(None, "a"), tool("a", blank * 4_000_000 + "x")], 3500)
