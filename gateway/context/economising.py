@@ -14,7 +14,7 @@ from typing import Any
 from gateway.billing import passes, prompt_cache
 from gateway.context.artifacts.lossless_compaction import compact
 from gateway.context.artifacts.shaping import ShapedText, StandingText, of_failed_run, shaped
-from gateway.context.assembly.render import NO_MARKS, as_data, beginning, delimiter, forged_label, one_line
+from gateway.context.assembly.render import NO_MARKS, as_data, beginning, one_line
 from gateway.context.build import (
     FinalFit,
     MeasuredInputs,
@@ -463,7 +463,7 @@ class _Arrival:
             found = ShapedText(shorter)
         if found is None or (files and not files.isdisjoint(self._edited)):
             return None  # an edited file has to be quoted as it was read last
-        if forged_label().search(text) is not None or delimiter().search(text) is not None:
+        if as_data(text) != text:
             return None  # its text could no longer be distinguished from the gateway's own
         return found if self._count(found.text) < self._count(text) else None
 

@@ -300,7 +300,7 @@ INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
 )
 """Invisible characters, for a character class."""
-LINE_ENDS = r"\n\r\v\f\x85\u2028\u2029"
+LINE_ENDS = "\n\r\v\f\x85\u2028\u2029"
 """Characters that end a line, for a character class."""
 ANGLES = "<\u02c2\u2039\u2329\u276e\u2770\u27e8\u3008\ufe64\uff1c\u1438\u226a\u00ab"
 SLASHES = "/\u2044\u2215\u29f8\uff0f\\\\"
@@ -345,31 +345,45 @@ def _letter(letter: str) -> str:
     return f"[{re.escape(letter)}{wide}{wide.upper()}{re.escape(LOOKALIKE_LETTERS.get(letter, ''))}]"
 
 
-@cache
-def delimiter() -> re.Pattern[str]:
-    """Returns a pattern of the first character of what looks like a start or end tag of the gateway's own elements."""
-    space = rf"[\s{INVISIBLE}]*+"
-    return re.compile(rf"[{ANGLES}](?={space}[{SLASHES}]?{space}(?:{'|'.join(map(like, OWN_TAGS))})\b)", re.IGNORECASE)
-
-
 LABELS = ("left out", "summary of", "extract of", "extracts", artifacts.UNCHANGED.lower())
 
 
-@cache  # not at import: both patterns take 25 ms to compile
-def forged_label() -> re.Pattern[str]:
-    """Returns a pattern of the bracket of a line that looks like a label of a reduced result."""
-    return re.compile(
-        rf"(?:^|(?<=[{LINE_ENDS}]))(?P<space>(?:[^\S{LINE_ENDS}]|[{INVISIBLE}])*+)[{BRACKETS}]"
-        rf"(?=[\s{INVISIBLE}]*+(?:{'|'.join(map(like, LABELS))})\b)",
-        re.IGNORECASE,
-    )
+@cache  # not at import: these patterns take 25 ms to compile
+def _delimiter(angles: str) -> re.Pattern[str]:
+    """Returns a pattern of the first character of what looks like a start or end tag of the gateway's own elements."""
+    space = rf"[\s{INVISIBLE}]*+"
+    return re.compile(rf"[{angles}](?={space}[{SLASHES}]?{space}(?:{'|'.join(map(like, OWN_TAGS))})\b)", re.IGNORECASE)
 
 
-def without_labels(text: str) -> str:
-    """Escapes every line that looks like one of the gateway's labels."""
-    return forged_label().sub(r"\g<space>\\[", text)
+@cache
+def _label_bracket(brackets: str) -> re.Pattern[str]:
+    """Returns a pattern of the bracket of what looks like a label of a reduced result, on any place of a line.
+
+    It begins with the bracket, which is searched for ten times faster than the beginning of a line.
+    """
+    words = "|".join(map(like, LABELS))
+    return re.compile(rf"[{brackets}](?=[\s{INVISIBLE}]*+(?:{words})\b)", re.IGNORECASE)
 
 
+@cache
+def _blanks() -> str:
+    """Returns all characters that show nothing, but for those that end a line."""
+    blank = re.compile(rf"[^\S{LINE_ENDS}]|[{INVISIBLE}]")
+    return "".join(filter(blank.match, map(chr, range(0x10000))))
+
+
+def _bracket_escaped(found: re.Match[str]) -> str:
+    """Escapes the bracket if nothing but blanks stands before it in its line."""
+    text, start = found.string, found.start()
+    while start:
+        before = text[max(start - BLANKS_AT_ONCE, 0) : start]
+        if left := before.rstrip(_blanks()):
+            return r"\[" if left[-1] in LINE_ENDS else found[0]
+        start -= len(before)
+    return r"\["
+
+
+BLANKS_AT_ONCE = 100
 FOCUS_CHARS = 100
 LABEL_NAME_CHARS = 200
 MAX_BLOCK_ARGUMENT_CHARS = 500
@@ -401,7 +415,9 @@ UNLABELLED_CHARS = 120
 
 def as_data(text: str) -> str:
     """Escapes a text for one of the gateway's elements or labels, so that nothing in it looks like one of them."""
-    return without_labels(delimiter().sub("&lt;", text))
+    is_ascii = text.isascii()  # one character is searched for several times faster than any of a class
+    text = _delimiter("<" if is_ascii else ANGLES).sub("&lt;", text)
+    return _label_bracket(r"\[" if is_ascii else BRACKETS).sub(_bracket_escaped, text)
 
 
 def extract_text(rendering: ArtifactRendering) -> str:
