@@ -5,6 +5,7 @@ fork, and for other ways to distribute tests, it stays with pytest-xdist.
 """
 
 import contextlib
+import gc
 import os
 import sys
 from collections import deque
@@ -106,6 +107,7 @@ class ForkedWorkers:
         with contextlib.suppress(EOFError, ConnectionError):  # nobody listens any more
             for item, following in pairwise(chain(_given(session, told), (None,))):
                 self._config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        gc.freeze()  # pytest looks for garbage at the end, for seconds among all that thousands of tests left
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """In a worker, tells it."""
