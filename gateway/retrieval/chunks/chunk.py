@@ -41,9 +41,14 @@ class TextChunk(NamedTuple):
 
 
 Span = tuple[int, int]
-SENTENCE = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+\s|[。！？；．｡؟۔।॥]+[”』」）]*|\n")
-ASCII_SENTENCE = re.compile(r"(?<![.!?])[.!?]++[\"')\]]*+\s|\n")
-"""`SENTENCE` for ASCII texts, twice as fast."""
+SENTENCE = re.compile(
+    r"[.!?…\n。！？；．｡؟۔।॥](?:(?<=\n)|(?<=[.!?…])(?<![.!?…][.!?…])[.!?…]*+[\"'”’»)\]]*+\s"
+    r"|(?<=[。！？；．｡؟۔।॥])[。！？；．｡؟۔।॥]*[”』」）]*)"
+)
+"""The end of a sentence or a line. It begins with the one character by which a search is several times faster; what is
+asked of that character stands behind it."""
+ASCII_SENTENCE = re.compile(r"[.!?\n](?:(?<=\n)|(?<![.!?][.!?])[.!?]*+[\"')\]]*+\s)")
+"""`SENTENCE` for ASCII texts."""
 SPACE = re.compile(r"\s+")
 LOOK_BACK = 200
 """Characters before the target that are searched for a space."""
