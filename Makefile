@@ -61,7 +61,7 @@ unit: $(VENV)/.dev ## the tests that need no server and no network, without the 
 # Twice as many processes as cores: half of the time a test waits for what it has asked a gateway.
 # What is compiled is kept, also where the environment forbids it: each worker compiles hundreds of modules else.
 test: $(VENV)/.dev ## every test, with real PostgreSQL and Valkey; or some: make test T="tests/unit/test_docs.py -k links"
-	@[ -n '$(T)' ] || echo "running every test in four processes: about eight minutes on two cores (a dot for each, the long ones first)"
+	@[ -n '$(T)' ] || echo "running every test in four processes: ten to fifteen minutes on two cores (a dot for each, the long ones first)"
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(if $(T),2,4) --dist loadfile --no-loadscope-reorder -m "not chaos and not compat and not browser" $(T)
 
 check: $(VENV)/.dev ## ruff, mypy --strict, import rules
